@@ -1,0 +1,43 @@
+//! The one place that names atomics, locks, thread-locals, crossbeam and loom.
+//!
+//! Everything above this layer is written against these names only, so the same protocol code runs on the real
+//! machine ([`real`]) and inside the model checker ([`model`]). What the two do differently is small enough to read
+//! side by side: that is the point of the layer.
+//!
+//! # The ledger
+//!
+//! Every ordering that a proof needs carries its id from `docs/ordering.md`: `word.store(1, order("S3", Release))`. In
+//! a normal build `order` is its second argument and vanishes. In a model build the id named by the environment
+//! variable `PERCPU_REF_MUTANT` is weakened to `Relaxed` (fences and `light`/`heavy` disappear), and
+//! `tests/loom/mutants.sh` demands that a model then fails. An ordering that no mutant can break has no place here.
+//!
+//! # Asymmetric fences
+//!
+//! [`light`] and [`heavy`] are the two halves of one barrier: a reader runs `light` (a compiler fence) as often as it
+//! likes, and the rare `heavy` (a membarrier system call) makes every thread of the process run a full fence at that
+//! moment. For each pair, either what precedes `heavy` is visible after `light`, or what precedes `light` is visible
+//! after `heavy`. Neither language nor model knows this barrier: the model maps both to `fence(SeqCst)`, which is
+//! stronger, so a model can show that a pair is needed, and docs/ordering.md argues why the pair is enough.
+
+#[cfg(percpu_ref_loom)]
+mod model;
+#[cfg(not(percpu_ref_loom))]
+mod real;
+
+#[cfg(percpu_ref_loom)]
+use model as chosen;
+#[cfg(not(percpu_ref_loom))]
+use real as chosen;
+
+pub(crate) use chosen::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+pub(crate) use chosen::{
+    Condvar, Futex, Mutex, MutexGuard, Packed, epoch, fence, global, heavy, light, local, order, relax, restartable,
+    spawn, yield_now,
+};
+pub(crate) use std::sync::atomic::Ordering;
+
+/// Whether misuse that costs something to look for is looked for.
+pub(crate) const DEBUG: bool = cfg!(debug_assertions);
+
+mod event;
+pub(crate) use event::Event;

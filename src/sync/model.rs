@@ -1,0 +1,265 @@
+//! The same primitives inside the loom model checker.
+//!
+//! loom runs a body again and again, once for each interleaving that could matter, on one real thread. So nothing here
+//! blocks for real or looks at a clock, statics are made anew for each run, and whatever a model does not explore is
+//! replaced by the smallest thing that keeps its promise.
+
+use std::cell::UnsafeCell;
+use std::sync::LazyLock;
+use std::time::Instant;
+
+pub(crate) use super::Ordering;
+pub(crate) mod atomic {
+    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+}
+pub(crate) use loom::thread::yield_now;
+
+/// The ledger entry that this run weakens.
+static MUTANT: LazyLock<String> = LazyLock::new(|| std::env::var("PERCPU_REF_MUTANT").unwrap_or_default());
+
+fn is_mutant(id: &str) -> bool {
+    *MUTANT == id
+}
+
+/// The ordering of a ledger entry, or `Relaxed` for the mutant.
+pub(crate) fn order(id: &str, order: Ordering) -> Ordering {
+    if is_mutant(id) { Ordering::Relaxed } else { order }
+}
+
+/// A fence that is a ledger entry; nothing for the mutant.
+pub(crate) fn fence(id: &str, order: Ordering) {
+    if !is_mutant(id) {
+        loom::sync::atomic::fence(order);
+    }
+}
+
+/// Half of the asymmetric fence; a full fence is the nearest thing that loom knows.
+pub(crate) fn light(id: &str) {
+    fence(id, Ordering::SeqCst);
+}
+
+/// The other half.
+pub(crate) fn heavy(id: &str) {
+    fence(id, Ordering::SeqCst);
+}
+
+/// Lets the other threads go on: whoever spins in a model spins for ever otherwise.
+pub(crate) fn relax() {
+    yield_now();
+}
+
+macro_rules! global {
+    ($(#[$m:meta])* $vis:vis static $name:ident: $t:ty = $init:expr;) => {
+        loom::lazy_static! { $(#[$m])* $vis static ref $name: $t = $init; }
+    };
+}
+pub(crate) use global;
+
+macro_rules! local {
+    ($(#[$m:meta])* $vis:vis static $name:ident: $t:ty = $init:expr;) => {
+        loom::thread_local! { $(#[$m])* $vis static $name: $t = $init; }
+    };
+}
+pub(crate) use local;
+
+/// A model has the threads that it starts itself, so callbacks take the path of a system without threads to give.
+pub(crate) fn spawn(_name: &str, _body: impl FnOnce() + Send + 'static) -> bool {
+    false
+}
+
+/// loom's lock, without poisoning.
+#[derive(Default)]
+pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+pub(crate) type MutexGuard<'a, T> = loom::sync::MutexGuard<'a, T>;
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(loom::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().expect("a model that panics is over")
+    }
+}
+
+/// loom's condition variable.
+pub(crate) struct Condvar(loom::sync::Condvar);
+
+impl Condvar {
+    pub(crate) fn new() -> Self {
+        Self(loom::sync::Condvar::new())
+    }
+
+    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.0.wait(guard).expect("a model that panics is over")
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// What the kernel does for a futex: the look at the word and the falling asleep are one step for the waker.
+#[derive(Default)]
+pub(crate) struct Futex {
+    pub(crate) word: atomic::AtomicU32,
+    bucket: loom::sync::Mutex<()>,
+    sleepers: loom::sync::Condvar,
+}
+
+impl Futex {
+    /// Sleeps while the word is `seen`. A model has no time: a deadline has always passed.
+    pub(crate) fn wait(&self, seen: u32, deadline: Option<Instant>) -> bool {
+        if deadline.is_some() {
+            return false;
+        }
+        let bucket = self.bucket.lock().expect("a model that panics is over");
+        if self.word.load(Ordering::Relaxed) == seen {
+            drop(self.sleepers.wait(bucket).expect("a model that panics is over"));
+        }
+        true
+    }
+
+    pub(crate) fn wake_all(&self) {
+        drop(self.bucket.lock().expect("a model that panics is over"));
+        self.sleepers.notify_all();
+    }
+}
+
+/// The packed lock, as two fields.
+pub(crate) struct Packed<T, S> {
+    guarded: Mutex<T>,
+    pub(crate) side: S,
+}
+
+impl<T, S> Packed<T, S> {
+    pub(crate) fn new(guarded: T, side: S) -> Self {
+        Self { guarded: Mutex::new(guarded), side }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.guarded.lock()
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.guarded.0.get_mut().expect("a model that panics is over")
+    }
+}
+
+/// Numbers the threads of one execution: the lanes that they count in.
+mod lanes {
+    loom::lazy_static! {
+        // std's: the number of a thread is not a question for the model.
+        static ref NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    }
+    loom::thread_local! {
+        static LANE: usize = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    pub(super) fn here() -> usize {
+        LANE.with(|lane| *lane)
+    }
+}
+
+/// Epochs: a word for each thread that is odd while the thread is pinned, with a full fence after the pin.
+pub(crate) mod epoch {
+    use super::atomic::AtomicUsize;
+    use super::{Ordering, fence, lanes, order, yield_now};
+
+    const THREADS: usize = 4;
+
+    loom::lazy_static! {
+        static ref PINNED: [AtomicUsize; THREADS] = std::array::from_fn(|_| AtomicUsize::new(0));
+    }
+    loom::thread_local! {
+        static DEPTH: std::cell::Cell<usize> = std::cell::Cell::new(0);
+    }
+
+    pub(crate) struct Guard(std::marker::PhantomData<*const ()>);
+
+    pub(crate) fn pin() -> Guard {
+        if DEPTH.with(|d| d.replace(d.get() + 1)) == 0 {
+            let word = &PINNED[lanes::here()];
+            word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            fence("P1", Ordering::SeqCst);
+        }
+        Guard(std::marker::PhantomData)
+    }
+
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            if DEPTH.with(|d| d.replace(d.get() - 1)) == 1 {
+                let word = &PINNED[lanes::here()];
+                word.store(word.load(Ordering::Relaxed) + 1, order("P3", Ordering::Release));
+            }
+        }
+    }
+
+    pub(crate) fn is_pinned() -> bool {
+        DEPTH.with(|d| d.get() > 0)
+    }
+
+    pub(crate) fn wait_for_readers() {
+        fence("P2", Ordering::SeqCst);
+        for word in PINNED.iter() {
+            let seen = word.load(order("P4", Ordering::Acquire));
+            while seen % 2 == 1 && word.load(order("P4", Ordering::Acquire)) == seen {
+                yield_now();
+            }
+        }
+    }
+}
+
+/// Restartable sequences: nobody else gets in between, and `heavy` comes before or after each one as a whole.
+pub(crate) mod restartable {
+    use super::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+    use super::{Mutex, Ordering, is_mutant, lanes};
+
+    /// Cells in a lane.
+    pub(crate) const LANE: usize = 2;
+    const CPUS: usize = 2;
+
+    loom::lazy_static! {
+        static ref CPU: [Mutex<()>; CPUS] = std::array::from_fn(|_| Mutex::new(()));
+    }
+
+    pub(crate) fn available() -> bool {
+        true
+    }
+
+    /// Restarts the sequences under way: in the model, it waits for each CPU's to be over.
+    pub(crate) fn heavy(id: &str) {
+        if !is_mutant(id) {
+            for cpu in CPU.iter() {
+                drop(cpu.lock());
+            }
+        }
+    }
+
+    pub(crate) struct Window {
+        pub(crate) cells: AtomicPtr<AtomicU64>,
+        pub(crate) limit: AtomicU32,
+    }
+
+    impl Window {
+        pub(crate) fn add<const N: i32>(&self) -> bool {
+            self.add_many(i64::from(N).cast_unsigned())
+        }
+
+        pub(crate) fn add_many(&self, n: u64) -> bool {
+            if self.limit.load(Ordering::Relaxed) == 0 {
+                return false;
+            }
+            let cpu = lanes::here() % CPUS;
+            let _sequence = CPU[cpu].lock();
+            if cpu >= self.limit.load(super::order("R1", Ordering::Acquire)) as usize {
+                return false;
+            }
+            let cells = self.cells.load(Ordering::Relaxed);
+            // SAFETY: the window is open, so `cells` points to `limit` lanes.
+            let cell = unsafe { &*cells.add(cpu * LANE) };
+            cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+            true
+        }
+    }
+}

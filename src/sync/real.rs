@@ -1,0 +1,237 @@
+//! The real primitives.
+
+use crate::sys;
+use std::cell::UnsafeCell;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+pub(crate) use super::Ordering;
+pub(crate) mod atomic {
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+}
+pub(crate) use std::thread::yield_now;
+pub(crate) use sys::membarrier::heavy;
+
+/// The ordering of a ledger entry.
+#[inline(always)]
+pub(crate) const fn order(_id: &str, order: Ordering) -> Ordering {
+    order
+}
+
+/// A fence that is a ledger entry.
+#[inline(always)]
+pub(crate) fn fence(_id: &str, order: Ordering) {
+    std::sync::atomic::fence(order);
+}
+
+/// The reader's half of the asymmetric fence: it stops the compiler only.
+#[inline(always)]
+pub(crate) fn light(_id: &str) {
+    std::sync::atomic::compiler_fence(Ordering::SeqCst);
+}
+
+/// Tells the processor that this thread spins.
+#[inline]
+pub(crate) fn relax() {
+    std::hint::spin_loop();
+}
+
+/// A `static` of this layer's types.
+macro_rules! global {
+    ($(#[$m:meta])* $vis:vis static $name:ident: $t:ty = $init:expr;) => {
+        $(#[$m])* $vis static $name: $t = $init;
+    };
+}
+pub(crate) use global;
+
+/// A thread-local whose initial value is a constant.
+macro_rules! local {
+    ($(#[$m:meta])* $vis:vis static $name:ident: $t:ty = $init:expr;) => {
+        std::thread_local! { $(#[$m])* $vis static $name: $t = const { $init }; }
+    };
+}
+pub(crate) use local;
+
+/// Starts a detached thread with the given name; false if the system has none to give.
+pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
+    sys::signals::with_all_blocked(|| std::thread::Builder::new().name(name.to_owned()).spawn(body).is_ok())
+}
+
+/// A lock for state of the whole process.
+///
+/// It is the standard library's rather than parking_lot's: that one keeps its waiters in a table of its own, which a
+/// fork can leave locked in the child, whereas this one is a word that [`sys::fork`] can lock before and unlock after.
+#[derive(Default)]
+pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+pub(crate) type MutexGuard<'a, T> = std::sync::MutexGuard<'a, T>;
+
+impl<T> Mutex<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(std::sync::Mutex::new(value))
+    }
+
+    /// Poisoning is ignored: no user code runs under a lock of ours, and ours leaves no invariant broken when it panics.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A condition variable for [`Mutex`].
+pub(crate) struct Condvar(std::sync::Condvar);
+
+impl Condvar {
+    pub(crate) const fn new() -> Self {
+        Self(std::sync::Condvar::new())
+    }
+
+    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// A word to sleep on; see [`Event`](super::Event).
+#[derive(Default)]
+pub(crate) struct Futex {
+    pub(crate) word: atomic::AtomicU32,
+}
+
+impl Futex {
+    /// Sleeps while the word is `seen`; false only if the deadline has passed. May return early.
+    pub(crate) fn wait(&self, seen: u32, deadline: Option<Instant>) -> bool {
+        let left = match deadline.map(|d| d.saturating_duration_since(Instant::now())) {
+            Some(Duration::ZERO) => return false,
+            left => left,
+        };
+        sys::futex::wait(&self.word, seen, left);
+        true
+    }
+
+    pub(crate) fn wake_all(&self) {
+        sys::futex::wake_all(&self.word);
+    }
+}
+
+/// A lock of one byte around `T`, with an `S` beside it that needs no lock: an object that exists a million times
+/// cannot afford the padding that a lock and a word cost when they are two fields.
+pub(crate) struct Packed<T, S> {
+    guarded: UnsafeCell<T>,
+    /// Not protected by the lock.
+    pub(crate) side: S,
+    raw: parking_lot::RawMutex,
+}
+
+// SAFETY: `guarded` is reached only through `lock`, that is by one thread at a time, so sharing `Packed` hands `T`
+// from thread to thread but never shares it; `S` is shared.
+unsafe impl<T: Send, S: Sync> Sync for Packed<T, S> {}
+
+impl<T, S> Packed<T, S> {
+    pub(crate) const fn new(guarded: T, side: S) -> Self {
+        Self { guarded: UnsafeCell::new(guarded), side, raw: <parking_lot::RawMutex as lock_api::RawMutex>::INIT }
+    }
+
+    pub(crate) fn lock(&self) -> PackedGuard<'_, T, S> {
+        let state = lock_api::RawMutex::lock(&self.raw);
+        PackedGuard { of: self, state: Some(state) }
+    }
+
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.guarded.get_mut()
+    }
+}
+
+/// Holds the lock of a [`Packed`].
+pub(crate) struct PackedGuard<'a, T, S> {
+    of: &'a Packed<T, S>,
+    state: Option<<parking_lot::RawMutex as lock_api::RawMutex>::Guard>,
+}
+
+impl<T, S> std::ops::Deref for PackedGuard<'_, T, S> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: this guard holds the lock, so nobody else has a reference into `guarded`.
+        unsafe { &*self.of.guarded.get() }
+    }
+}
+
+impl<T, S> std::ops::DerefMut for PackedGuard<'_, T, S> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as in `deref`, and `&mut self` makes this the only reference made from the guard.
+        unsafe { &mut *self.of.guarded.get() }
+    }
+}
+
+impl<T, S> Drop for PackedGuard<'_, T, S> {
+    fn drop(&mut self) {
+        if let Some(state) = self.state.take() {
+            // SAFETY: the guard holds the lock, which gave it this state, and is going away.
+            unsafe { lock_api::RawMutex::unlock(&self.of.raw, state) }
+        }
+    }
+}
+
+/// The epochs of crossbeam, as far as [`Plain`](crate::rcu::Plain) needs them.
+pub(crate) mod epoch {
+    use super::atomic::AtomicBool;
+    use super::{Ordering, sys};
+    pub(crate) use crossbeam_epoch::{Guard, is_pinned, pin};
+    use std::sync::Arc;
+
+    /// Blocks until every section that is open now has ended.
+    ///
+    /// crossbeam runs deferred work only when somebody pins. Nobody may, in an idle process, so this loop does.
+    pub(crate) fn wait_for_readers() {
+        let over = Arc::new(AtomicBool::new(false));
+        {
+            let guard = pin();
+            let over = Arc::clone(&over);
+            guard.defer(move || over.store(true, Ordering::Release));
+            guard.flush();
+        }
+        let mut wait = sys::Backoff::default();
+        while !over.load(Ordering::Acquire) {
+            pin().flush();
+            wait.snooze();
+        }
+    }
+}
+
+/// Counting in restartable sequences.
+pub(crate) mod restartable {
+    use super::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+    use super::{Ordering, sys};
+    pub(crate) use sys::rseq::{available, heavy};
+
+    /// Cells in a lane: the distance between two cells of one count, in cells.
+    pub(crate) const LANE: usize = 1 << (sys::rseq::LANE_SHIFT - 3);
+
+    /// Where a count's cells are, and whether a sequence may add to them.
+    #[repr(C)]
+    pub(crate) struct Window {
+        /// Lane 0's cell. Changes only while no sequence can be under way.
+        pub(crate) cells: AtomicPtr<AtomicU64>,
+        /// How many lanes a sequence may use: 0 closes the window.
+        pub(crate) limit: AtomicU32,
+    }
+
+    impl Window {
+        /// Adds `N` to the cell of this CPU unless the window is closed or this thread cannot tell its CPU.
+        #[inline(always)]
+        pub(crate) fn add<const N: i32>(&self) -> bool {
+            self.limit.load(Ordering::Relaxed) != 0
+                // SAFETY: an open window is one that `Cells` opened: `cells` then points to `limit` lanes, and stays
+                // so until the window has been closed and `heavy` has run.
+                && unsafe { sys::rseq::add_const::<N>((&raw const *self).cast()) }
+        }
+
+        /// [`add`](Self::add) for a count that is not known at compile time.
+        #[inline]
+        pub(crate) fn add_many(&self, n: u64) -> bool {
+            // SAFETY: as in `add`.
+            self.limit.load(Ordering::Relaxed) != 0 && unsafe { sys::rseq::add((&raw const *self).cast(), n) }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Linux.
+
+/// `membarrier(2)`.
+pub(crate) mod membarrier {
+    const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
+    const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
+    const PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 7;
+    const REGISTER_PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 8;
+
+    /// True if the kernel did as asked. Any error means that it cannot: ENOSYS where the call is missing, EPERM or
+    /// anything else where a sandbox forbids it.
+    fn membarrier(command: libc::c_int) -> bool {
+        // SAFETY: the call takes three integers and touches no memory of ours.
+        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+    }
+
+    /// Announces that this process will use [`heavy`]; false where it cannot be used.
+    pub(crate) fn register() -> bool {
+        // The trial call catches emulations that accept the registration only.
+        membarrier(REGISTER_PRIVATE_EXPEDITED) && membarrier(PRIVATE_EXPEDITED)
+    }
+
+    /// Announces that this process will use [`heavy_rseq`]; false where it cannot be used.
+    pub(in crate::sys) fn register_rseq() -> bool {
+        membarrier(REGISTER_PRIVATE_EXPEDITED_RSEQ) && membarrier(PRIVATE_EXPEDITED_RSEQ)
+    }
+
+    /// Makes every thread of this process run a full fence before this returns, the caller included.
+    ///
+    /// # Panics
+    /// If the kernel refuses what [`register`] was told it would do: no reader could be waited for any more.
+    pub(crate) fn heavy(_id: &str) {
+        // A full fence of our own first: the call does nothing at all in a process with one thread.
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        // A forked child may have to register again.
+        let done = membarrier(PRIVATE_EXPEDITED) || (register() && membarrier(PRIVATE_EXPEDITED));
+        assert!(done, "membarrier was registered and is refused now: was a seccomp filter installed since?");
+    }
+
+    /// As [`heavy`], and restarts every restartable sequence that is under way in this process.
+    pub(in crate::sys) fn heavy_rseq() {
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        let done = membarrier(PRIVATE_EXPEDITED_RSEQ) || (register_rseq() && membarrier(PRIVATE_EXPEDITED_RSEQ));
+        assert!(done, "membarrier was registered and is refused now: was a seccomp filter installed since?");
+    }
+}
+
+/// `futex(2)`, private to this process.
+pub(crate) mod futex {
+    use std::sync::atomic::AtomicU32;
+    use std::time::Duration;
+
+    /// Sleeps while `word` is `seen`, at most for `limit`. May return early, for no reason.
+    pub(crate) fn wait(word: &AtomicU32, seen: u32, limit: Option<Duration>) {
+        let limit = limit.map(|d| libc::timespec {
+            tv_sec: d.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_nsec: d.subsec_nanos().into(),
+        });
+        let limit = limit.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: `word` outlives the call and `limit` is null or points to a timespec that does.
+        unsafe {
+            libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, seen, limit);
+        }
+    }
+
+    /// Wakes everyone who sleeps on `word`.
+    pub(crate) fn wake_all(word: &AtomicU32) {
+        // SAFETY: the kernel uses the address of `word` as a key and does not read through it.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                word.as_ptr(),
+                libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG,
+                libc::c_int::MAX,
+            );
+        }
+    }
+}
+
+/// `mmap(2)`.
+pub(crate) mod pages {
+    use std::ptr::NonNull;
+
+    /// Maps `len` zeroed bytes, aligned to `align`; none of it costs memory until it is touched.
+    ///
+    /// `len` and `align` are multiples of the page size and `align` is a power of two.
+    pub(crate) fn map(len: usize, align: usize) -> Option<NonNull<u8>> {
+        let padded = len.checked_add(align)?;
+        // SAFETY: a new anonymous mapping at an address that the kernel chooses disturbs nothing that exists.
+        let raw = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                padded,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if raw == libc::MAP_FAILED {
+            return None;
+        }
+        let raw = NonNull::new(raw.cast::<u8>())?;
+        let before = raw.as_ptr().align_offset(align);
+        // SAFETY: `before` is less than `align`, so the result is inside the mapping.
+        let start = unsafe { raw.add(before) };
+        // SAFETY: `before + len + (align - before)` is the mapping's length.
+        let end = unsafe { start.add(len) };
+        for (edge, len) in [(raw, before), (end, align - before)] {
+            if len > 0 {
+                // SAFETY: the edge belongs to the mapping just made, and nobody has its address.
+                unsafe { unmap(edge, len) };
+            }
+        }
+        Some(start)
+    }
+
+    /// Gives memory back to the system.
+    ///
+    /// # Safety
+    /// 1. `[start, start + len)` is a whole mapping of [`map`], or an edge of one, and nobody uses it any more.
+    pub(crate) unsafe fn unmap(start: NonNull<u8>, len: usize) {
+        // SAFETY: 1.
+        let failed = unsafe { libc::munmap(start.as_ptr().cast(), len) } != 0;
+        debug_assert!(!failed, "munmap refuses only a range that is no mapping");
+    }
+}
+
+/// Which CPUs there can be.
+pub(crate) mod cpus {
+    /// One more than the highest number a CPU of this machine can ever have: CPUs come and go while we run, and their
+    /// numbers may have gaps.
+    pub(crate) fn possible() -> usize {
+        let listed = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok().and_then(|text| highest(&text));
+        // SAFETY: sysconf takes a number and returns one.
+        let configured = usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }).unwrap_or(1);
+        listed.map_or(0, |highest| highest + 1).max(configured).max(1)
+    }
+
+    /// The highest number in a list like `0-3,8,10-11`.
+    fn highest(list: &str) -> Option<usize> {
+        list.trim().rsplit([',', '-']).next()?.parse().ok()
+    }
+
+    #[cfg(test)]
+    mod tests {
+        #[test]
+        fn the_highest_cpu_of_a_list_is_found() {
+            for (list, highest) in [("0", 0), ("0-1\n", 1), ("0-3,8,10-11", 11), ("0,4", 4)] {
+                assert_eq!(super::highest(list), Some(highest));
+            }
+            assert_eq!(super::highest(""), None);
+        }
+    }
+}
+
+/// `pthread_atfork(3)`.
+pub(crate) mod fork {
+    /// Runs `prepare` before each fork, then `parent` or `child` after it, from now on.
+    pub(crate) fn around(prepare: extern "C" fn(), parent: extern "C" fn(), child: extern "C" fn()) {
+        // SAFETY: the functions are safe to call at any time and live as long as the program.
+        let failed =
+            unsafe { libc::pthread_atfork(Some(as_unsafe(prepare)), Some(as_unsafe(parent)), Some(as_unsafe(child))) };
+        debug_assert_eq!(failed, 0, "there is no memory for three pointers");
+    }
+
+    fn as_unsafe(f: extern "C" fn()) -> unsafe extern "C" fn() {
+        f
+    }
+}
+
+/// Signal masks.
+pub(crate) mod signals {
+    use std::mem::MaybeUninit;
+
+    /// Runs `f` with all signals blocked, so that a thread started in it inherits that and no handler of the program
+    /// runs on a thread that the program does not know of.
+    pub(crate) fn with_all_blocked<R>(f: impl FnOnce() -> R) -> R {
+        let mut all = MaybeUninit::uninit();
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: `sigfillset` initialises the set that it is given.
+        unsafe { libc::sigfillset(all.as_mut_ptr()) };
+        // SAFETY: `all` is initialised, and `before` is written if the call succeeds.
+        let changed = unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr()) } == 0;
+        let result = f();
+        if changed {
+            // SAFETY: the call that was to initialise `before` succeeded.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+        }
+        result
+    }
+}

@@ -1,0 +1,38 @@
+//! The only code that knows an operating system or a processor.
+//!
+//! # The contract
+//!
+//! | module | offers | where the system has none |
+//! |---|---|---|
+//! | [`membarrier`] | `register`, `heavy`: every thread of the process runs a full fence now | `register` is false |
+//! | [`rseq`] | add to this CPU's cell in one restartable sequence; `heavy` restarts those under way | `available` is false |
+//! | [`futex`] | sleep while a word has a value, wake the sleepers | a table of condition variables |
+//! | [`pages`] | zeroed memory straight from the system, costing nothing until touched | the global allocator |
+//! | [`cpus`] | how many CPUs may ever exist | 1 |
+//! | [`fork`] | run functions around `fork` | never called |
+//! | [`signals`] | keep signals from a thread that is being started | runs the closure |
+//!
+//! The platform ladder stands here and nowhere else. `--cfg percpu_ref_portable` takes its last rung on any system, so
+//! that the rung everybody else stands on is tested too.
+
+#[cfg(all(target_os = "linux", not(percpu_ref_portable)))]
+mod linux;
+#[cfg(all(target_os = "linux", not(percpu_ref_portable)))]
+use linux::membarrier as membarrier_rseq;
+#[cfg(all(target_os = "linux", not(percpu_ref_portable)))]
+pub(crate) use linux::{cpus, fork, futex, membarrier, pages, signals};
+
+#[cfg(not(all(target_os = "linux", not(percpu_ref_portable))))]
+mod portable;
+#[cfg(not(all(target_os = "linux", not(percpu_ref_portable))))]
+pub(crate) use portable::{cpus, fork, futex, membarrier, pages, signals};
+
+pub(crate) mod rseq;
+
+mod backoff;
+pub(crate) use backoff::Backoff;
+
+/// The environment variable of this name, if it is set and readable.
+pub(crate) fn env(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}

@@ -1,0 +1,93 @@
+//! Any system: what the standard library alone can do.
+
+/// No membarrier: readers pay for their fence themselves.
+pub(crate) mod membarrier {
+    pub(crate) fn register() -> bool {
+        false
+    }
+
+    /// A full fence of the caller only.
+    pub(crate) fn heavy(_id: &str) {
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+/// Sleeping on a word, by way of a table of condition variables.
+pub(crate) mod futex {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Condvar, Mutex, PoisonError};
+    use std::time::Duration;
+
+    const BUCKETS: usize = 64;
+    static TABLE: [(Mutex<()>, Condvar); BUCKETS] = [const { (Mutex::new(()), Condvar::new()) }; BUCKETS];
+
+    fn bucket(word: &AtomicU32) -> &'static (Mutex<()>, Condvar) {
+        &TABLE[(word.as_ptr().addr() / 64) % BUCKETS]
+    }
+
+    /// Sleeps while `word` is `seen`, at most for `limit`. May return early, for no reason.
+    pub(crate) fn wait(word: &AtomicU32, seen: u32, limit: Option<Duration>) {
+        let (lock, condition) = bucket(word);
+        let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+        // The waker takes the lock after its change, so it either comes before this look or finds us asleep.
+        if word.load(Ordering::Acquire) == seen {
+            let limit = limit.unwrap_or(Duration::from_secs(3600)).min(Duration::from_secs(3600));
+            drop(condition.wait_timeout(guard, limit).unwrap_or_else(PoisonError::into_inner));
+        }
+    }
+
+    /// Wakes everyone who sleeps on `word`.
+    pub(crate) fn wake_all(word: &AtomicU32) {
+        let (lock, condition) = bucket(word);
+        drop(lock.lock().unwrap_or_else(PoisonError::into_inner));
+        condition.notify_all();
+    }
+}
+
+/// Memory from the global allocator.
+pub(crate) mod pages {
+    use std::alloc::Layout;
+    use std::ptr::NonNull;
+
+    /// Every mapping is aligned to this, whatever is asked for: `unmap` has to know.
+    const ALIGN: usize = 1 << 15;
+
+    /// `len` zeroed bytes, aligned to `align`.
+    pub(crate) fn map(len: usize, align: usize) -> Option<NonNull<u8>> {
+        if len == 0 || align > ALIGN {
+            return None;
+        }
+        let layout = Layout::from_size_align(len, ALIGN).ok()?;
+        // SAFETY: the layout has a size.
+        NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })
+    }
+
+    /// Gives memory back.
+    ///
+    /// # Safety
+    /// 1. `[start, start + len)` is a whole mapping of [`map`], and nobody uses it any more.
+    pub(crate) unsafe fn unmap(start: NonNull<u8>, len: usize) {
+        let layout = Layout::from_size_align(len, ALIGN).expect("`map` made one of it");
+        // SAFETY: 1.
+        unsafe { std::alloc::dealloc(start.as_ptr(), layout) };
+    }
+}
+
+/// Only a system with restartable sequences counts by CPU.
+pub(crate) mod cpus {
+    pub(crate) fn possible() -> usize {
+        1
+    }
+}
+
+/// The standard library knows no fork.
+pub(crate) mod fork {
+    pub(crate) fn around(_prepare: extern "C" fn(), _parent: extern "C" fn(), _child: extern "C" fn()) {}
+}
+
+/// Nor signals.
+pub(crate) mod signals {
+    pub(crate) fn with_all_blocked<R>(f: impl FnOnce() -> R) -> R {
+        f()
+    }
+}

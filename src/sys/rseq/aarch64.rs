@@ -1,0 +1,68 @@
+//! The sequence on aarch64. The thread pointer is `tpidr_el0`; the store of the sum commits.
+//!
+//! `limit` is loaded with acquire: the cells are zeroed before a window is opened, and nothing but an acquire orders a
+//! load after another here.
+
+use core::arch::asm;
+
+macro_rules! sequence {
+    ($window:ident, $offset:ident, $n:literal, $($operand:tt)*) => {
+        asm!(
+            ".pushsection .data.rel.ro.percpu_ref_rseq, \"aw\", @progbits",
+            ".balign 32",
+            "22: .long 0, 0",
+            ".quad 33f, 44f - 33f, 55f",
+            ".popsection",
+            "mrs {area}, tpidr_el0",
+            "add {area}, {area}, {offset}",
+            "adrp {a}, 22b",
+            "add {a}, {a}, :lo12:22b",
+            "str {a}, [{area}, #8]",
+            "33:",
+            "ldr {cpu:w}, [{area}, #4]",
+            "ldar {a:w}, [{limit}]",
+            "cmp {cpu:w}, {a:w}",
+            "b.hs {slow}",
+            "ldr {a}, [{window}]",
+            "add {a}, {a}, {cpu}, lsl #{shift}",
+            "ldr {cpu}, [{a}]",
+            concat!("add {cpu}, {cpu}, ", $n),
+            "str {cpu}, [{a}]",
+            "44:",
+            ".pushsection .text.unlikely.percpu_ref_rseq, \"ax\", @progbits",
+            ".inst 0xd428bc00",
+            "55: b {slow}",
+            ".popsection",
+            a = out(reg) _,
+            cpu = out(reg) _,
+            area = out(reg) _,
+            window = in(reg) $window,
+            limit = in(reg) $window.wrapping_add(8),
+            offset = in(reg) $offset,
+            shift = const super::LANE_SHIFT,
+            $($operand)*
+            slow = label { return false },
+            options(nostack),
+        )
+    };
+}
+
+/// # Safety
+/// As [`super::add_const`]; `offset` leads from the thread pointer to the rseq area.
+#[inline(always)]
+pub(super) unsafe fn add_const<const N: i32>(window: *const u8, offset: usize) -> bool {
+    let n = i64::from(N);
+    // SAFETY: the sequence writes `rseq_cs` of an area that exists (1), reads a window (2), and adds to a cell that
+    // its limit vouches for (3). It clobbers three scratch registers and the flags.
+    unsafe { sequence!(window, offset, "{n}", n = in(reg) n,) };
+    true
+}
+
+/// # Safety
+/// As [`super::add`]; `offset` leads from the thread pointer to the rseq area.
+#[inline(always)]
+pub(super) unsafe fn add(window: *const u8, offset: usize, n: u64) -> bool {
+    // SAFETY: as in `add_const`.
+    unsafe { sequence!(window, offset, "{n}", n = in(reg) n,) };
+    true
+}

@@ -1,0 +1,25 @@
+//! No restartable sequences: no window is ever opened, so nothing here is ever reached.
+
+/// Whether this process can run restartable sequences.
+pub(crate) fn available() -> bool {
+    false
+}
+
+/// Never reached: nobody opens a window.
+///
+/// # Safety
+/// None.
+pub(crate) unsafe fn add_const<const N: i32>(_window: *const u8) -> bool {
+    false
+}
+
+/// Never reached: nobody opens a window.
+///
+/// # Safety
+/// None.
+pub(crate) unsafe fn add(_window: *const u8, _n: u64) -> bool {
+    false
+}
+
+/// Restarts nothing: nothing runs.
+pub(crate) fn heavy(_id: &str) {}

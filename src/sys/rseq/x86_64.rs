@@ -1,0 +1,64 @@
+//! The sequence on x86_64. The thread pointer is `fs`; the add is one instruction and commits itself.
+//!
+//! The abort address must follow four bytes of signature; they are the operand of an undefined instruction, so that a
+//! disassembler stays in step. The descriptor and the abort stub live in sections of their own, out of the way.
+
+use core::arch::asm;
+
+/// [`Window`](crate::sync::restartable::Window) lies 16 bytes into an `Arc`'s allocation in the types that count most.
+/// Passing that allocation's start lets the compiler use the register that it already has; any other offset is right too.
+const BACK: usize = 16;
+
+macro_rules! sequence {
+    ($window:ident, $offset:ident, $n:literal, $($operand:tt)*) => {
+        asm!(
+            ".pushsection .data.rel.ro.percpu_ref_rseq, \"aw\", @progbits",
+            ".balign 32",
+            "22: .long 0, 0",
+            ".quad 33f, 44f - 33f, 55f",
+            ".popsection",
+            "lea {a}, [rip + 22b]",
+            "mov qword ptr fs:[{offset} + 8], {a}",
+            "33:",
+            "mov {cpu:e}, dword ptr fs:[{offset} + 4]",
+            "cmp {cpu:e}, dword ptr [{window} + 24]",
+            "jae {slow}",
+            "mov {a}, qword ptr [{window} + 16]",
+            "shl {cpu}, {shift}",
+            concat!("add qword ptr [{a} + {cpu}], ", $n),
+            "44:",
+            ".pushsection .text.unlikely.percpu_ref_rseq, \"ax\", @progbits",
+            ".byte 0x0f, 0xb9, 0x3d",
+            ".long 0x53053053",
+            "55: jmp {slow}",
+            ".popsection",
+            a = out(reg) _,
+            cpu = out(reg) _,
+            window = in(reg) $window.wrapping_sub(BACK),
+            offset = in(reg) $offset,
+            shift = const super::LANE_SHIFT,
+            $($operand)*
+            slow = label { return false },
+            options(nostack),
+        )
+    };
+}
+
+/// # Safety
+/// As [`super::add_const`]; `offset` leads from the thread pointer to the rseq area.
+#[inline(always)]
+pub(super) unsafe fn add_const<const N: i32>(window: *const u8, offset: usize) -> bool {
+    // SAFETY: the sequence writes `rseq_cs` of an area that exists (1), reads a window (2), and adds to a cell that
+    // its limit vouches for (3). It clobbers two scratch registers and the flags.
+    unsafe { sequence!(window, offset, "{n}", n = const N,) };
+    true
+}
+
+/// # Safety
+/// As [`super::add`]; `offset` leads from the thread pointer to the rseq area.
+#[inline(always)]
+pub(super) unsafe fn add(window: *const u8, offset: usize, n: u64) -> bool {
+    // SAFETY: as in `add_const`.
+    unsafe { sequence!(window, offset, "{n}", n = in(reg) n,) };
+    true
+}
