@@ -1,4 +1,17 @@
-//! The Linux kernel's percpu_ref, in user space.
+//! The Linux kernel's percpu_ref, in user space and safe Rust.
+//!
+//! For objects that many threads use at once and that must one day be torn down: [`PercpuRef`] counts their references
+//! without a shared cache line, and [`kill`](PercpuRef::kill) ends them without a race.
+#![warn(missing_docs)]
 
+mod percpu;
+mod percpu_ref;
+pub mod rcu;
+mod report;
 mod sync;
 mod sys;
+
+pub use percpu_ref::{
+    AlreadyDying, Builder, Mode, NotReinitable, OutOfMemory, Outstanding, PercpuRef, Ref, ReviveError, Start,
+};
+pub use report::{Report, ReportKind, set_report_hook};

@@ -19,6 +19,8 @@
 //! after `heavy`. Neither language nor model knows this barrier: the model maps both to `fence(SeqCst)`, which is
 //! stronger, so a model can show that a pair is needed, and docs/ordering.md argues why the pair is enough.
 
+#[cfg(not(percpu_ref_loom))]
+mod fork;
 #[cfg(percpu_ref_loom)]
 mod model;
 #[cfg(not(percpu_ref_loom))]
@@ -31,13 +33,29 @@ use real as chosen;
 
 pub(crate) use chosen::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 pub(crate) use chosen::{
-    Condvar, Futex, Mutex, MutexGuard, Packed, epoch, fence, global, heavy, light, local, order, relax, restartable,
-    spawn, yield_now,
+    Backoff, Condvar, Futex, Mutex, MutexGuard, Packed, ThreadCells, epoch, fence, global, heavy, light, local,
+    on_fork, order, register_membarrier, relax, restartable, spawn, yield_now,
 };
+pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use std::sync::atomic::Ordering;
 
 /// Whether misuse that costs something to look for is looked for.
 pub(crate) const DEBUG: bool = cfg!(debug_assertions);
 
+/// A proof that a grace period has passed: every section that saw a count open, before it was closed, is over.
+///
+/// Only [`rcu`](crate::rcu) makes one, at the end of a wait.
+#[derive(Clone, Copy)]
+pub struct Quiescent(());
+
+impl Quiescent {
+    /// To be called where a grace period has just ended.
+    pub(crate) fn reached() -> Self {
+        Self(())
+    }
+}
+
 mod event;
+mod scope;
 pub(crate) use event::Event;
+pub(crate) use scope::{is_within, within};

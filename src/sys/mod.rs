@@ -31,8 +31,3 @@ pub(crate) mod rseq;
 
 mod backoff;
 pub(crate) use backoff::Backoff;
-
-/// The environment variable of this name, if it is set and readable.
-pub(crate) fn env(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
