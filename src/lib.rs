@@ -9,6 +9,7 @@ mod percpu_ref;
 pub mod rcu;
 mod report;
 mod sync;
+#[cfg(not(percpu_ref_loom))]
 mod sys;
 
 pub use percpu_ref::{
