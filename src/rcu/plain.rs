@@ -6,7 +6,7 @@
 use super::callback::{Queue, QueueKind, State};
 use super::grace::{self, Grace};
 use super::{Backend, Flavor, Sealed};
-use crate::sync::{Condvar, Mutex, Quiescent, epoch, global, local, on_fork};
+use crate::sync::{Condvar, Lane, Mutex, Quiescent, epoch, global, local, on_fork};
 use std::cell::Cell;
 use std::sync::Once;
 
@@ -117,7 +117,7 @@ impl Sealed for Plain {
     }
 
     #[inline]
-    fn count_in_section(count: impl FnOnce(Option<usize>) -> bool) -> bool {
+    fn count_in_section(count: impl Fn(Option<Lane>) -> bool) -> bool {
         let _section = epoch::pin();
         count(None)
     }

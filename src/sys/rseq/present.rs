@@ -4,29 +4,24 @@ use super::super::membarrier_rseq as membarrier;
 use super::arch;
 use std::ffi::CStr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// From the thread pointer to the rseq area of the thread. Written once, before any window is opened.
-static OFFSET: AtomicUsize = AtomicUsize::new(0);
+pub(crate) use arch::{add, add_const};
 
 /// `rseq_cs` is at 8, so the area has to reach to 16 at least.
 const SMALLEST_AREA: u32 = 16;
 
-/// Whether this process can run restartable sequences: the C library registers every thread, the kernel knows the
-/// membarrier that goes with it, and this object cannot be unloaded.
-pub(crate) fn available() -> bool {
-    static AVAILABLE: OnceLock<bool> = OnceLock::new();
-    *AVAILABLE.get_or_init(|| {
-        let (Some(size), Some(offset)) = (symbol(c"__rseq_size"), symbol(c"__rseq_offset")) else { return false };
+/// From the thread pointer to the rseq area of each thread, if this process can run restartable sequences: the C library
+/// registers every thread, the kernel knows the membarrier that goes with it, and this object cannot be unloaded.
+pub(crate) fn area() -> Option<i32> {
+    static AREA: OnceLock<Option<i32>> = OnceLock::new();
+    *AREA.get_or_init(|| {
+        let (size, offset) = (symbol(c"__rseq_size")?, symbol(c"__rseq_offset")?);
         // SAFETY: glibc defines `__rseq_size` as an `unsigned int` that it does not change after start-up.
         let size = unsafe { size.cast::<u32>().read() };
         // SAFETY: glibc defines `__rseq_offset` as a `ptrdiff_t` that it does not change after start-up.
         let offset = unsafe { offset.cast::<isize>().read() };
-        if size < SMALLEST_AREA || !membarrier::register_rseq() || !pin_this_object() {
-            return false;
-        }
-        OFFSET.store(offset.cast_unsigned(), Ordering::Relaxed);
-        true
+        let usable = size >= SMALLEST_AREA && membarrier::register_rseq() && pin_this_object();
+        i32::try_from(offset).ok().filter(|offset| usable && *offset != 0)
     })
 }
 
@@ -39,7 +34,8 @@ fn symbol(name: &CStr) -> Option<*const libc::c_void> {
 
 /// Keeps the object that contains the descriptors mapped until the process ends.
 fn pin_this_object() -> bool {
-    let here: *const libc::c_void = (&raw const OFFSET).cast();
+    static HERE: u8 = 0;
+    let here: *const libc::c_void = (&raw const HERE).cast();
     // SAFETY: an all-zero Dl_info is a valid value of it.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: `info` is ours to be written.
@@ -59,29 +55,6 @@ fn is_main_program(base: *mut libc::c_void) -> bool {
     let headers = unsafe { libc::getauxval(libc::AT_PHDR) };
     // The program headers lie in the first page of the object that they describe.
     (headers as usize).wrapping_sub(base.addr()) < 4096
-}
-
-/// Adds `N` to this CPU's cell.
-///
-/// # Safety
-/// 1. [`available`] was true.
-/// 2. `window` points to a [`Window`](crate::sync::restartable::Window): a pointer to the cells, then the limit.
-/// 3. While `limit` is not 0, and afterwards until [`heavy`] has run, `cells` points to `limit` cells that are
-///    `1 << LANE_SHIFT` bytes apart and reached by atomic operations only.
-#[inline(always)]
-pub(crate) unsafe fn add_const<const N: i32>(window: *const u8) -> bool {
-    // SAFETY: 1 to 3.
-    unsafe { arch::add_const::<N>(window, OFFSET.load(Ordering::Relaxed)) }
-}
-
-/// Adds `n` to this CPU's cell.
-///
-/// # Safety
-/// As [`add_const`].
-#[inline(always)]
-pub(crate) unsafe fn add(window: *const u8, n: u64) -> bool {
-    // SAFETY: 1 to 3 of `add_const`.
-    unsafe { arch::add(window, OFFSET.load(Ordering::Relaxed), n) }
 }
 
 /// Returns when every sequence of this process that was under way has committed or been restarted, and every thread has
