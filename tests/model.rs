@@ -187,7 +187,11 @@ fn step<F: Flavor>(op: Op, r: &Arc<PercpuRef<F>>, model: &mut Model, confirmed: 
         }
         Op::PutHeld(n) => {
             let n = n.min(usize::try_from(model.held).unwrap_or(0));
-            if n == 1 { r.put() } else { r.put_many(n) }
+            if n == 1 {
+                r.put()
+            } else {
+                r.put_many(n)
+            }
             model.put(n);
         }
         Op::Tryget(n) => {
@@ -293,7 +297,10 @@ fn compare<F: Flavor>(start: Start, allow_reinit: bool, ops: &[Op]) {
             r.wait_zero();
         } else {
             let out = r.wait_zero_timeout(Duration::ZERO);
-            assert_eq!(out.map_err(|out| (out.count(), out.is_saturated())), Err((count.max(0) as u64, model.saturated)));
+            assert_eq!(
+                out.map_err(|out| (out.count(), out.is_saturated())),
+                Err((count.max(0) as u64, model.saturated))
+            );
         }
     }
     assert!(reports_on(&name).len() <= 1);

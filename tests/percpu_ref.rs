@@ -23,7 +23,8 @@ fn gate<F: Flavor>() -> (Arc<PercpuRef<F>>, Tally) {
 
 fn named_gate<F: Flavor>(name: &str) -> (Arc<PercpuRef<F>>, Tally) {
     let released = Tally::default();
-    let r = PercpuRef::builder().flavor(F::default()).allow_reinit(true).name(name.to_owned()).build(released.counter());
+    let r =
+        PercpuRef::builder().flavor(F::default()).allow_reinit(true).name(name.to_owned()).build(released.counter());
     (Arc::new(r), released)
 }
 

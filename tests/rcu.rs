@@ -3,8 +3,8 @@
 mod common;
 
 use common::{
-    Backend, Dice, Flavor, MOMENT, OnDrop, Plain, Sched, Tally, eventually, in_both_flavours, in_children, panics, soon,
-    tests, together,
+    Backend, Dice, Flavor, MOMENT, OnDrop, Plain, Sched, Tally, eventually, in_both_flavours, in_children, panics,
+    soon, tests, together,
 };
 use std::cell::RefCell;
 use std::panic::panic_any;

@@ -15,7 +15,7 @@
 
 mod packed;
 
-use crate::sync::restartable::{LANE, Window, possible_cpus};
+use crate::sync::restartable::{LANE, THREAD_LANES, Window, possible_cpus};
 use crate::sync::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, Quiescent, ThreadCells, order, thread_lanes_in_use,
 };
@@ -54,9 +54,13 @@ impl<S> Cells<S> {
     /// Cells that are zero and closed.
     pub(crate) fn try_new(kind: Kind, more: S) -> Result<Self, NoMemory> {
         let cells = match kind {
-            Kind::Cpu => packed::alloc(possible_cpus())?.as_ptr(),
-            Kind::Lane => packed::alloc(crate::sync::restartable::THREAD_LANES)?.as_ptr(),
-            Kind::Thread => Box::into_raw(Box::<ThreadCells>::default()).cast(),
+            Kind::Cpu => packed::alloc(possible_cpus)?.as_ptr(),
+            Kind::Lane => packed::alloc(|| THREAD_LANES)?.as_ptr(),
+            Kind::Thread => {
+                // The standard library has no fallible `Box::new` yet: see whether there is room for one.
+                Vec::<ThreadCells>::new().try_reserve_exact(1).map_err(|_| NoMemory)?;
+                Box::into_raw(Box::<ThreadCells>::default()).cast()
+            }
         };
         let side = Side { kind, open: AtomicBool::new(false), more };
         // INVARIANT: 1, 3.

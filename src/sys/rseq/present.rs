@@ -3,11 +3,14 @@
 use super::super::membarrier_rseq as membarrier;
 use super::arch;
 use std::ffi::CStr;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 /// From the thread pointer to the rseq area of the thread. Written once, before any window is opened.
 static OFFSET: AtomicUsize = AtomicUsize::new(0);
+
+const UNKNOWN: u8 = 0;
+const NO: u8 = 1;
+const YES: u8 = 2;
 
 /// `rseq_cs` is at 8, so the area has to reach to 16 at least.
 const SMALLEST_AREA: u32 = 16;
@@ -15,19 +18,31 @@ const SMALLEST_AREA: u32 = 16;
 /// Whether this process can run restartable sequences: the C library registers every thread, the kernel knows the
 /// membarrier that goes with it, and this object cannot be unloaded.
 pub(crate) fn available() -> bool {
-    static AVAILABLE: OnceLock<bool> = OnceLock::new();
-    *AVAILABLE.get_or_init(|| {
-        let (Some(size), Some(offset)) = (symbol(c"__rseq_size"), symbol(c"__rseq_offset")) else { return false };
-        // SAFETY: glibc defines `__rseq_size` as an `unsigned int` that it does not change after start-up.
-        let size = unsafe { size.cast::<u32>().read() };
-        // SAFETY: glibc defines `__rseq_offset` as a `ptrdiff_t` that it does not change after start-up.
-        let offset = unsafe { offset.cast::<isize>().read() };
-        if size < SMALLEST_AREA || !membarrier::register_rseq() || !pin_this_object() {
-            return false;
+    // Not a `OnceLock`: a fork while another thread is looking would leave it locked in the child. Looking twice does no harm.
+    static AVAILABLE: AtomicU8 = AtomicU8::new(UNKNOWN);
+    match AVAILABLE.load(Ordering::Acquire) {
+        UNKNOWN => {
+            let found = look();
+            // Release: who finds it sees `OFFSET` too.
+            AVAILABLE.store(if found { YES } else { NO }, Ordering::Release);
+            found
         }
-        OFFSET.store(offset.cast_unsigned(), Ordering::Relaxed);
-        true
-    })
+        known => known == YES,
+    }
+}
+
+/// See [`available`].
+fn look() -> bool {
+    let (Some(size), Some(offset)) = (symbol(c"__rseq_size"), symbol(c"__rseq_offset")) else { return false };
+    // SAFETY: glibc defines `__rseq_size` as an `unsigned int` that it does not change after start-up.
+    let size = unsafe { size.cast::<u32>().read() };
+    // SAFETY: glibc defines `__rseq_offset` as a `ptrdiff_t` that it does not change after start-up.
+    let offset = unsafe { offset.cast::<isize>().read() };
+    if size < SMALLEST_AREA || !membarrier::register_rseq() || !pin_this_object() {
+        return false;
+    }
+    OFFSET.store(offset.cast_unsigned(), Ordering::Relaxed);
+    true
 }
 
 /// Looks a symbol up in the objects of this process: old C libraries lack it, and linking to it would not start there.
