@@ -28,11 +28,16 @@ pub(crate) fn soon() -> Duration {
 
 /// Runs a test on a thread of its own and fails if it takes too long.
 pub(crate) fn bounded(body: impl FnOnce() + Send + 'static) {
+    bounded_by(soon() * 2, body);
+}
+
+/// The same with another limit.
+pub(crate) fn bounded_by(limit: Duration, body: impl FnOnce() + Send + 'static) {
     let (tell, told) = mpsc::channel();
     let name = thread::current().name().unwrap_or("test").to_owned();
     let run = move || drop(tell.send(catch_unwind(AssertUnwindSafe(body))));
     thread::Builder::new().name(name).spawn(run).expect("a thread for the test");
-    match told.recv_timeout(soon() * 2) {
+    match told.recv_timeout(limit) {
         Ok(Ok(())) => {}
         Ok(Err(panic)) => resume_unwind(panic),
         Err(_) => {
