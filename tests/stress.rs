@@ -2,7 +2,8 @@
 //! counts, the process forks, and refs of both flavours are killed, resurrected and born again meanwhile. At the end the
 //! books balance, to the last reference.
 //!
-//! `PERCPU_REF_STRESS_SECONDS` says for how long (3 by default). `--nocapture` shows what was done and, as rcutorture does,
+//! `PERCPU_REF_STRESS_SECONDS` says for how long (3 by default), `PERCPU_REF_STRESS_WORKERS` with how many threads that
+//! count (as many as CPUs, from 4 to 32). `--nocapture` shows what was done and, as rcutorture does,
 //! how old the objects were that readers saw: age 0 is current, age 1 is one that was replaced during the section, and
 //! nobody may see an older one.
 #![cfg(target_os = "linux")]
@@ -285,7 +286,8 @@ fn stress() {
         assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()) }, 0);
     }
     let cpus = cpus();
-    let workers = thread::available_parallelism().map_or(2, usize::from).clamp(4, 32);
+    let workers = std::env::var("PERCPU_REF_STRESS_WORKERS").ok().and_then(|text| text.parse().ok());
+    let workers = workers.unwrap_or_else(|| thread::available_parallelism().map_or(2, usize::from).clamp(4, 32));
     let targets: Mutex<Vec<(libc::pthread_t, libc::pid_t)>> = Mutex::default();
     let over = AtomicBool::new(false);
     let (operations, moves, sent, forks) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
