@@ -62,9 +62,13 @@ impl<S> Cells<S> {
     /// Cells that are zero and closed.
     pub(crate) fn try_new(kind: Kind, more: S) -> Result<Self, NoMemory> {
         let (cells, mode) = match kind {
-            Kind::Cpu => (packed::alloc(possible_cpus())?.as_ptr(), mode::CPU),
-            Kind::Lane => (packed::alloc(THREAD_LANES)?.as_ptr(), mode::LANE),
-            Kind::Thread => (Box::into_raw(Box::<ThreadCells>::default()).cast(), mode::THREAD),
+            Kind::Cpu => (packed::alloc(possible_cpus)?.as_ptr(), mode::CPU),
+            Kind::Lane => (packed::alloc(|| THREAD_LANES)?.as_ptr(), mode::LANE),
+            Kind::Thread => {
+                // The standard library has no fallible `Box::new` yet: see whether there is room for one.
+                Vec::<ThreadCells>::new().try_reserve_exact(1).map_err(|_| NoMemory)?;
+                (Box::into_raw(Box::<ThreadCells>::default()).cast(), mode::THREAD)
+            }
         };
         // INVARIANT: 1, 3, 4.
         Ok(Self { window: Window::new(cells, kind == Kind::Cpu, Side { mode: AtomicU8::new(mode), more }) })

@@ -50,7 +50,7 @@ pub(crate) struct Core {
     pub(super) cells: Cells<AtomicU8>,
     /// See [`state`]. Written by slow-path gets and puts of everyone, and by switches under `slow`.
     pub(super) shared: AtomicU64,
-    /// Serialises switches. Under it, only the registry of section words is locked; no user code runs under it. The event
+    /// Serialises switches. Under it, only the cells' allocator is locked; no user code runs under it. The event
     /// beside it announces changes of the flags.
     pub(super) slow: Packed<Option<Box<Cold>>, Event>,
 }
@@ -216,6 +216,8 @@ impl Core {
 
     /// References out now, the first one included; exact if nobody counts meanwhile.
     pub(crate) fn estimate(&self) -> i64 {
+        // Under the lock, because the end of a switch may free the cells, and this is no section.
+        let _cold = self.slow.lock();
         let word = self.shared.load(Ordering::Relaxed);
         let sum = if state::region(word) == Region::Biased { self.cells.sum() } else { 0 };
         state::estimate(word, sum)

@@ -15,11 +15,10 @@
 //! After liburcu's memb flavour.
 
 use crate::sync::{
-    AtomicU8, AtomicUsize, Backoff, Lane, Mutex, Ordering, fence, global, heavy, light, local, on_fork, order,
+    AtomicU8, AtomicUsize, Backoff, Found, Lane, Mutex, OnFork, Ordering, fence, global, heavy, light, local, order,
     register_membarrier, set_thread_lanes_in_use,
 };
 use std::cell::Cell;
-use std::sync::OnceLock;
 
 /// A thread's place in the registry.
 ///
@@ -96,22 +95,20 @@ impl Drop for Exit {
 
 /// Whether waiters have a membarrier.
 pub(super) fn has_membarrier() -> bool {
-    static HAS: OnceLock<bool> = OnceLock::new();
-    *HAS.get_or_init(|| !super::sched::is_fence_asked_for() && register_membarrier())
+    static HAS: Found = Found::new();
+    HAS.is(|| !super::sched::is_fence_asked_for() && register_membarrier())
 }
 
 fn registry() -> &'static Mutex<Registry> {
-    static FORKS: OnceLock<()> = OnceLock::new();
-    FORKS.get_or_init(|| {
-        on_fork(|| {
-            let mut registry = REGISTRY.lock();
-            Box::new(move |in_child| {
-                if in_child {
-                    registry.forget_other_threads();
-                }
-            })
-        });
+    static FORKS: OnFork = OnFork::new(|| {
+        let mut registry = REGISTRY.lock();
+        Box::new(move |in_child| {
+            if in_child {
+                registry.forget_other_threads();
+            }
+        })
     });
+    FORKS.register();
     &REGISTRY
 }
 

@@ -33,8 +33,8 @@ use real as chosen;
 
 pub(crate) use chosen::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 pub(crate) use chosen::{
-    Backoff, Condvar, Futex, Mutex, MutexGuard, Packed, ThreadCells, epoch, fence, global, heavy, light, local,
-    on_fork, order, register_membarrier, relax, restartable, spawn, yield_now,
+    Backoff, Condvar, Futex, Mutex, MutexGuard, OnFork, Packed, ThreadCells, epoch, fence, global, heavy, light, local,
+    order, register_membarrier, relax, restartable, spawn, yield_now,
 };
 pub(crate) use std::sync::atomic::Ordering;
 
@@ -90,6 +90,8 @@ pub(crate) fn set_thread_lanes_in_use(lanes: usize) {
 }
 
 mod event;
+mod found;
 mod scope;
 pub(crate) use event::Event;
+pub(crate) use found::Found;
 pub(crate) use scope::{is_within, within};

@@ -50,7 +50,15 @@ pub(crate) fn heavy(id: &str) {
 }
 
 /// There is one process only.
-pub(crate) fn on_fork(_hook: fn() -> Box<dyn FnOnce(bool)>) {}
+pub(crate) struct OnFork;
+
+impl OnFork {
+    pub(crate) const fn new(_hook: fn() -> Box<dyn FnOnce(bool)>) -> Self {
+        Self
+    }
+
+    pub(crate) fn register(&'static self) {}
+}
 
 /// A model waits by letting the others go on.
 #[derive(Default)]
@@ -201,6 +209,9 @@ pub(crate) mod epoch {
         }
         Guard(std::marker::PhantomData)
     }
+
+    /// Of interest after a fork only.
+    pub(crate) fn section_ended() {}
 
     impl Drop for Guard {
         fn drop(&mut self) {

@@ -9,7 +9,7 @@ pub(crate) use super::Ordering;
 pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 }
-pub(crate) use super::fork::on_fork;
+pub(crate) use super::fork::OnFork;
 pub(crate) use std::thread::yield_now;
 pub(crate) use sys::Backoff;
 pub(crate) use sys::membarrier::{heavy, register as register_membarrier};
@@ -172,16 +172,122 @@ impl<T, S> Drop for PackedGuard<'_, T, S> {
 }
 
 /// The epochs of crossbeam, as far as [`Plain`](crate::rcu::Plain) needs them.
+///
+/// A forked child has a copy of crossbeam's default collector, and in it the pins of threads that the child does not have:
+/// they would hold up its epochs for ever. So a child starts over with a collector of its own. The one section that
+/// goes on in it is that of the thread that forked, which pins the new collector too until it is over.
 pub(crate) mod epoch {
-    use super::atomic::AtomicBool;
-    use super::{Ordering, sys};
-    pub(crate) use crossbeam_epoch::{Guard, is_pinned, pin};
+    use super::atomic::{AtomicBool, AtomicPtr};
+    use super::{OnFork, Ordering, sys};
+    pub(crate) use crossbeam_epoch::Guard;
+    use crossbeam_epoch::{Collector, LocalHandle};
+    use std::cell::RefCell;
+    use std::ptr;
+    use std::rc::Rc;
     use std::sync::Arc;
+
+    /// Null: crossbeam's default collector. UNPREPARED: the same, and a fork would not be noticed yet. Otherwise this
+    /// process is a forked child, and this is its own, which is never freed. Changes in a child's one thread only.
+    static COLLECTOR: AtomicPtr<Collector> = AtomicPtr::new(UNPREPARED);
+    const UNPREPARED: *mut Collector = ptr::without_provenance_mut(1);
+
+    /// In a forked child.
+    struct Own {
+        collector: &'static Collector,
+        handle: LocalHandle,
+    }
+
+    std::thread_local! {
+        /// This thread's places in the collectors of forked children; the last is in use. Those before are from before
+        /// later forks, and kept because a section may have begun in them.
+        static OWN: RefCell<Vec<Rc<Own>>> = const { RefCell::new(Vec::new()) };
+        /// Stands for a section that was open when this thread forked.
+        static CARRIED: RefCell<Option<Guard>> = const { RefCell::new(None) };
+    }
+
+    /// Begins a section.
+    #[inline]
+    pub(crate) fn pin() -> Guard {
+        if COLLECTOR.load(Ordering::Relaxed).is_null() { crossbeam_epoch::pin() } else { pin_otherwise() }
+    }
+
+    #[cold]
+    fn pin_otherwise() -> Guard {
+        prepare_for_forks();
+        let Some(collector) = own_collector() else { return crossbeam_epoch::pin() };
+        let own = OWN.try_with(|own| {
+            let mut own = own.borrow_mut();
+            if !own.last().is_some_and(|own| ptr::eq(own.collector, collector)) {
+                own.push(Rc::new(Own { collector, handle: collector.register() }));
+            }
+            own.last().cloned()
+        });
+        match own.ok().flatten() {
+            // Not while `OWN` is borrowed: a pin may run what the program has deferred.
+            Some(own) => own.handle.pin(),
+            // In the last destructors of a thread a place is taken for the section only.
+            None => collector.register().pin(),
+        }
+    }
+
+    fn own_collector() -> Option<&'static Collector> {
+        let collector = COLLECTOR.load(Ordering::Relaxed);
+        // SAFETY: neither null nor UNPREPARED: then it was leaked in `start_over`.
+        (!collector.is_null() && collector != UNPREPARED).then(|| unsafe { &*collector })
+    }
+
+    /// Notices forks from now on.
+    fn prepare_for_forks() {
+        static FORKS: OnFork = OnFork::new(|| {
+            Box::new(|in_child| {
+                if in_child {
+                    start_over();
+                }
+            })
+        });
+        if COLLECTOR.load(Ordering::Relaxed) == UNPREPARED {
+            FORKS.register();
+            let _ = COLLECTOR.compare_exchange(UNPREPARED, ptr::null_mut(), Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// In a forked child, which has one thread.
+    fn start_over() {
+        let goes_on = is_pinned();
+        let collector: &'static Collector = Box::leak(Box::new(Collector::new()));
+        COLLECTOR.store(ptr::from_ref(collector).cast_mut(), Ordering::Relaxed);
+        let carried = goes_on.then(|| collector.register().pin());
+        let before = CARRIED.try_with(|slot| slot.replace(carried));
+        // The collector that it pinned is nobody's any more.
+        drop(before);
+    }
+
+    /// Whether this thread is in a section.
+    pub(crate) fn is_pinned() -> bool {
+        crossbeam_epoch::is_pinned()
+            || OWN.try_with(|own| own.borrow().iter().any(|own| own.handle.is_pinned())).unwrap_or(false)
+    }
+
+    /// To be called when a section ends: in a child whose thread forked inside one, that may have been it.
+    #[inline]
+    pub(crate) fn section_ended() {
+        if !COLLECTOR.load(Ordering::Relaxed).is_null() {
+            end_carried();
+        }
+    }
+
+    #[cold]
+    fn end_carried() {
+        if !is_pinned() {
+            drop(CARRIED.try_with(RefCell::take));
+        }
+    }
 
     /// Blocks until every section that is open now has ended.
     ///
     /// crossbeam runs deferred work only when somebody pins. Nobody may, in an idle process, so this loop does.
     pub(crate) fn wait_for_readers() {
+        section_ended();
         let over = Arc::new(AtomicBool::new(false));
         {
             let guard = pin();
@@ -213,7 +319,7 @@ impl ThreadCells {
     pub(crate) fn add(&self, n: u64) -> bool {
         let cell = match self.0.get() {
             Some(cell) => cell,
-            None if Self::may_ask() => self.0.get_or_default(),
+            None if Self::may_ask() && Self::has_room() => self.0.get_or_default(),
             None => return false,
         };
         // One thread at a time adds, and reads follow a grace period.
@@ -230,6 +336,13 @@ impl ThreadCells {
             }
             SEEN.get().is_some()
         })
+    }
+
+    /// The crate aborts the process where it finds no memory for a cell: see whether there is room for a few hundred,
+    /// which is how many it allocates together at most.
+    #[cold]
+    fn has_room() -> bool {
+        Vec::<[u64; 2]>::new().try_reserve_exact(256).is_ok()
     }
 
     /// The sum, modulo 2^64.

@@ -3,7 +3,7 @@
 use super::super::membarrier_rseq as membarrier;
 use super::arch;
 use std::ffi::CStr;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 pub(crate) use arch::{add, add_const};
 
@@ -13,16 +13,26 @@ const SMALLEST_AREA: u32 = 16;
 /// From the thread pointer to the rseq area of each thread, if this process can run restartable sequences: the C library
 /// registers every thread, the kernel knows the membarrier that goes with it, and this object cannot be unloaded.
 pub(crate) fn area() -> Option<i32> {
-    static AREA: OnceLock<Option<i32>> = OnceLock::new();
-    *AREA.get_or_init(|| {
-        let (size, offset) = (symbol(c"__rseq_size")?, symbol(c"__rseq_offset")?);
-        // SAFETY: glibc defines `__rseq_size` as an `unsigned int` that it does not change after start-up.
-        let size = unsafe { size.cast::<u32>().read() };
-        // SAFETY: glibc defines `__rseq_offset` as a `ptrdiff_t` that it does not change after start-up.
-        let offset = unsafe { offset.cast::<isize>().read() };
-        let usable = size >= SMALLEST_AREA && membarrier::register_rseq() && pin_this_object();
-        i32::try_from(offset).ok().filter(|offset| usable && *offset != 0)
-    })
+    const UNKNOWN: i64 = i64::MAX;
+    // Not a `OnceLock`: a fork while another thread is looking would leave it locked in the child. Looking twice does no harm.
+    static AREA: AtomicI64 = AtomicI64::new(UNKNOWN);
+    let mut area = AREA.load(Ordering::Relaxed);
+    if area == UNKNOWN {
+        area = look().map_or(0, i64::from);
+        AREA.store(area, Ordering::Relaxed);
+    }
+    i32::try_from(area).ok().filter(|area| *area != 0)
+}
+
+/// See [`area`].
+fn look() -> Option<i32> {
+    let (size, offset) = (symbol(c"__rseq_size")?, symbol(c"__rseq_offset")?);
+    // SAFETY: glibc defines `__rseq_size` as an `unsigned int` that it does not change after start-up.
+    let size = unsafe { size.cast::<u32>().read() };
+    // SAFETY: glibc defines `__rseq_offset` as a `ptrdiff_t` that it does not change after start-up.
+    let offset = unsafe { offset.cast::<isize>().read() };
+    let usable = size >= SMALLEST_AREA && membarrier::register_rseq() && pin_this_object();
+    i32::try_from(offset).ok().filter(|_| usable)
 }
 
 /// Looks a symbol up in the objects of this process: old C libraries lack it, and linking to it would not start there.
