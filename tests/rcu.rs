@@ -26,8 +26,13 @@ struct Slots {
 /// Readers run until `writer` is done; each checks in its section that what it looks at is not poisoned.
 fn read_while<F: Flavor>(slots: &Slots, readers: usize, writer: impl Fn() + Sync) -> usize {
     let over = AtomicBool::new(false);
+    let reading = AtomicUsize::new(0);
     let reads = together(readers + 1, |i| {
         if i == readers {
+            // Every reader is at it before the first change.
+            while reading.load(SeqCst) < readers {
+                thread::yield_now();
+            }
             writer();
             over.store(true, SeqCst);
             return 0;
@@ -45,6 +50,9 @@ fn read_while<F: Flavor>(slots: &Slots, readers: usize, writer: impl Fn() + Sync
             if dice.below(2) == 0 {
                 drop(outer);
                 assert!(inner.is_none() || slots.values[at].load(Relaxed) != 0, "the inner section counts too");
+            }
+            if reads == 0 {
+                reading.fetch_add(1, SeqCst);
             }
             reads += 1;
         }
