@@ -2,7 +2,7 @@
 //!
 //! A machine has moods: another job, another frequency, the host moving a virtual CPU. Two figures from two runs say
 //! little, and two from one round a lot. So all contenders of a set run in one process, one short slice each a round,
-//! in a new order every round, pinned; a slice that the scheduler took the CPU away from is run again. What counts is
+//! in a new order every round, pinned; a slice that the scheduler took the CPU away from, or in which two threads did not run at once, is run again. What counts is
 //! the ratio of the medians; the minima stand beside them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 /// Rounds of a set: an odd number, so that the median is one of the samples.
 pub(crate) const ROUNDS: usize = 41;
 /// How long a slice is meant to last.
-const SLICE: Duration = Duration::from_millis(2);
+const SLICE: Duration = Duration::from_millis(1);
 /// How often a disturbed slice is run again.
-const RETRIES: usize = 4;
+const RETRIES: usize = 12;
 
 /// Runs an operation so many times on the calling thread and tells how long that took.
 type Work<'a> = Box<dyn Fn(u64) -> Duration + Sync + 'a>;
@@ -72,16 +72,26 @@ impl<'a> Contender<'a> {
                 std::hint::spin_loop();
             }
             let before = switches();
+            let begin = Instant::now();
             let took = (self.work)(n);
-            (took, switches() == before)
+            (took, begin, Instant::now(), switches() == before)
         };
         let results: Vec<_> = thread::scope(|s| {
             let others: Vec<_> = (1..self.threads).map(|cpu| s.spawn(move || one(cpu))).collect();
             let own = one(0);
             std::iter::once(own).chain(others.into_iter().map(|other| other.join().expect("a slice"))).collect()
         });
-        let mean = results.iter().map(|&(took, _)| per_op(took)).sum::<f64>() / results.len() as f64;
-        (mean, results.iter().all(|&(_, quiet)| quiet))
+        let mean = results.iter().map(|&(took, ..)| per_op(took)).sum::<f64>() / results.len() as f64;
+        // On a busy machine one of them may wait for a CPU while the other works: then they did not work at once.
+        let first = results.iter().map(|&(_, begin, ..)| begin).min();
+        let last = results.iter().map(|&(_, _, end, _)| end).max();
+        let longest = results.iter().map(|&(_, begin, end, _)| end - begin).max();
+        let at_once = match (first, last, longest) {
+            (Some(first), Some(last), Some(longest)) => last - first <= longest + longest / 10,
+            _ => false,
+        };
+        let even = results.iter().all(|&(_, begin, end, _)| Some(end - begin) >= longest.map(|longest| longest * 7 / 10));
+        (mean, at_once && even && results.iter().all(|&(.., quiet)| quiet))
     }
 }
 
@@ -128,6 +138,7 @@ pub(crate) fn measure(contenders: &[Contender]) -> Figures {
     let mut samples = vec![Vec::with_capacity(ROUNDS); contenders.len()];
     let mut order: Vec<_> = (0..contenders.len()).collect();
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut disturbed = 0;
     for round in 0..=ROUNDS {
         shuffle(&mut order, &mut random);
         for &i in &order {
@@ -138,13 +149,24 @@ pub(crate) fn measure(contenders: &[Contender]) -> Figures {
                 }
                 sample = contenders[i].slice(sizes[i]);
             }
+            // The first round only warms up.
             if round > 0 {
-                samples[i].push(sample.0); // The first round only warms up.
+                disturbed += usize::from(!sample.1);
+                samples[i].push(sample);
             }
         }
     }
     unpinned.set();
-    Figures(contenders.iter().zip(samples).map(|(contender, samples)| Figure::of(&contender.name, samples)).collect())
+    if disturbed > 0 {
+        eprintln!("{disturbed} of {} slices were disturbed in spite of retries", ROUNDS * contenders.len());
+    }
+    let figure = |(contender, samples): (&Contender, Vec<(f64, bool)>)| {
+        let quiet: Vec<_> = samples.iter().filter(|(_, quiet)| *quiet).map(|&(sample, _)| sample).collect();
+        let all = || samples.iter().map(|&(sample, _)| sample).collect();
+        // Disturbed samples count only where there is nothing else.
+        Figure::of(&contender.name, if quiet.len() >= ROUNDS / 3 { quiet } else { all() })
+    };
+    Figures(contenders.iter().zip(samples).map(figure).collect())
 }
 
 fn shuffle(order: &mut [usize], random: &mut u64) {

@@ -38,7 +38,7 @@ pub(crate) fn run(part: Part) -> Vec<Row> {
         Contender::new("Sched", || drop(Sched::read_lock())),
         Contender::new("Plain", || drop(Plain::read_lock())),
         Contender::new("crossbeam pin", || drop(crossbeam_epoch::pin())),
-        Contender::new("seize", || drop(seize::Guard::enter(&collector))),
+        Contender::new("seize", || drop(collector.enter())),
         Contender::new("kovan 0.1.13", || drop(kovan::pin())),
         Contender::new("sdd", || drop(sdd::Guard::new())),
         Contender::new("copies, Plain", || {
