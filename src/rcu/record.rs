@@ -16,7 +16,7 @@
 
 use crate::sync::{
     AtomicUsize, Backoff, CachePadded, Mutex, Ordering, fence, global, heavy, light, local, on_fork, order,
-    register_membarrier,
+    register_membarrier, set_thread_lanes_in_use,
 };
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -119,6 +119,7 @@ impl Registry {
                 let word = CachePadded::new(AtomicUsize::new(0));
                 let record = Box::leak(Box::new(Record { word, lane: self.records.len(), fence }));
                 self.records.push(record);
+                set_thread_lanes_in_use(self.records.len());
                 record
             }
         }
@@ -148,7 +149,9 @@ impl Record {
     /// Begins the section.
     #[inline(always)]
     fn enter(&self, word: usize) {
-        self.word.store(word + 1, Ordering::Relaxed);
+        // Release [S5]: pairs with Acquire [S4]. A waiter that finds us in the *next* section sees what the one before did:
+        // the store that ended that one is not the one that he reads.
+        self.word.store(word + 1, order("S5", Ordering::Release));
         // light [S1]: pairs with heavy [S2] in `wait_for_readers`.
         // - We come first: the waiter sees an odd word and waits.
         // - The waiter comes first: we see what it changed.
@@ -245,11 +248,6 @@ pub(super) fn count_in_section(count: impl FnOnce(Option<usize>) -> bool) -> boo
     })
 }
 
-/// How many lanes have been in use.
-pub(super) fn lanes() -> usize {
-    registry().lock().records.len()
-}
-
 /// Waits for each section that is open now to end.
 pub(super) fn wait_for_readers() {
     // heavy [S2]: pairs with light [S1] in `enter`.
@@ -258,10 +256,11 @@ pub(super) fn wait_for_readers() {
     } else {
         fence("S2", Ordering::SeqCst);
     }
-    // A thread that registers after this sees the caller's change, because it takes the lock after us.
+    // A thread that registers after this sees the caller's change, because it takes the lock after us. The number of
+    // lanes in use, which is written under the lock, covers all others.
     let records = registry().lock().records.clone();
     for record in records {
-        // Acquire [S4]: pairs with Release [S3] in `leave`.
+        // Acquire [S4]: pairs with Release [S3] in `leave` and [S5] in `enter`.
         let seen = record.word.load(order("S4", Ordering::Acquire));
         let mut backoff = Backoff::default();
         while seen % 2 == 1 && record.word.load(order("S4", Ordering::Acquire)) == seen {

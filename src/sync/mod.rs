@@ -55,6 +55,21 @@ impl Quiescent {
     }
 }
 
+global! {
+    /// How many lanes threads have had. Written under the lock of the registry of section words.
+    static THREAD_LANES_IN_USE: AtomicUsize = AtomicUsize::new(0);
+}
+
+/// How many lanes threads have counted in: exact after a grace period, or once nobody counts.
+pub(crate) fn thread_lanes_in_use() -> usize {
+    THREAD_LANES_IN_USE.load(Ordering::Relaxed)
+}
+
+/// To be called under the lock that hands lanes out.
+pub(crate) fn set_thread_lanes_in_use(lanes: usize) {
+    THREAD_LANES_IN_USE.store(lanes, Ordering::Relaxed);
+}
+
 mod event;
 mod scope;
 pub(crate) use event::Event;
