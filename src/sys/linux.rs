@@ -160,8 +160,13 @@ pub(crate) mod pages {
 /// Which CPUs there can be.
 pub(crate) mod cpus {
     /// One more than the highest number a CPU of this machine can ever have: CPUs come and go while we run, and their
-    /// numbers may have gaps.
+    /// numbers may have gaps. Found once: it takes a look into a file.
     pub(crate) fn possible() -> usize {
+        static POSSIBLE: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
+        *POSSIBLE.get_or_init(find)
+    }
+
+    fn find() -> usize {
         let listed = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok().and_then(|text| highest(&text));
         // SAFETY: sysconf takes a number and returns one.
         let configured = usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }).unwrap_or(1);
