@@ -62,7 +62,9 @@ fn benches(c: &mut Criterion) {
     for threads in [1, 2] {
         let mut group = c.benchmark_group(format!("get_put/{threads}"));
         let mut run = |name: &str, op: &(dyn Fn() + Sync), bench: &mut dyn FnMut(&mut criterion::Bencher)| {
-            let mut measure = || drop(group.bench_function(name, |b| bench(b)));
+            let measure = || {
+                group.bench_function(name, |b| bench(b));
+            };
             if threads == 1 { measure() } else { beside(op, measure) }
         };
         run(&named, &|| get_put(&sched), &mut |b| b.iter(|| get_put(&sched)));
