@@ -62,7 +62,7 @@ fn benches(c: &mut Criterion) {
     for threads in [1, 2] {
         let mut group = c.benchmark_group(format!("get_put/{threads}"));
         let mut run = |name: &str, op: &(dyn Fn() + Sync), bench: &mut dyn FnMut(&mut criterion::Bencher)| {
-            let measure = || {
+            let mut measure = || {
                 group.bench_function(name, |b| bench(b));
             };
             if threads == 1 { measure() } else { beside(op, measure) }
