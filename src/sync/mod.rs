@@ -34,10 +34,21 @@ pub(crate) use chosen::{
     Condvar, Futex, Mutex, MutexGuard, Packed, epoch, fence, global, heavy, light, local, order, relax, restartable,
     spawn, yield_now,
 };
+pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use std::sync::atomic::Ordering;
 
 /// Whether misuse that costs something to look for is looked for.
 pub(crate) const DEBUG: bool = cfg!(debug_assertions);
 
+/// As [`DEBUG`], and in every model: a check whose failure is how a model sees that an ordering is missing.
+pub(crate) const CHECKED: bool = cfg!(any(debug_assertions, percpu_ref_loom));
+
 mod event;
 pub(crate) use event::Event;
+
+mod slots;
+pub(crate) use slots::clear_exclusive;
+
+mod yield_lock;
+pub(crate) use yield_lock::{SideGuard, SideLock};
+pub use yield_lock::{RawMutex, YieldLock};

@@ -1,0 +1,750 @@
+//! The slots, without locks.
+//!
+//! A ring with two shared indices makes each side read a word that the other one writes, so a cache line or two bounce
+//! with every element. Here a slot tells by itself whether it is taken: null is empty. The producer knows its own index,
+//! the consumer its own, neither reads the other's, and a ring that is neither full nor empty shares only the lines that
+//! carry the elements.
+//!
+//! The price is that the consumer has to write, too: it sets the slots that it has read to null. Doing so at once would
+//! fight for the line that the producer fills next whenever the ring is nearly full, so it clears in batches, from the
+//! last slot of a batch to the first: the first one is where the producer waits, and when that one is free all are.
+//!
+//! This is where the *credit rule* goes further. If batches are always whole and aligned, then the producer that finds
+//! the first slot of a batch null owns all of it, and looks at no other slot until it has filled the batch. And since
+//! nobody looks at the others meanwhile, the consumer may clear them with ordinary wide stores.
+//!
+//! After include/linux/ptr_ring.h: batched clearing is a change of 2017, moving head before it one proposed in 2021.
+//!
+//! # Invariants
+//! Positions are indices into the slots; `[a, b)` may go round the end.
+//! 1. `slots` points to `max(capacity, 1)` slots. They live until both handles are gone: each handle announces its end
+//!    in the header, and the second to do so frees.
+//! 2. Producer: `index <= limit <= capacity`, and the slots in `[index, limit)` are null and the producer's own: that they
+//!    are null happens before this.
+//! 3. Consumer: `tail <= head < flush_at <= capacity`, unless the capacity is 0: then all are 0 and the one slot is null.
+//! 4. The slots in `[head, index)` hold pointers from `P::into_raw` that the ring owns, those in `[tail, head)` pointers
+//!    that were handed out, and all others are null. `[tail, head)` lies within one batch, and is shorter than it.
+//! 5. A slot that the producer tests (one at `limit`) is the first one of the next run to be cleared, or null already
+//!    together with the rest of its run.
+//!
+//! # An empty ring has room
+//! Let all elements be consumed: `head == index`. If `index < limit` there is room. Else the producer tests the slot at
+//! `index` (or at 0, if `index == capacity`; then head has gone round as well, and `tail` with it).
+//! - Credit rule: `limit` is the end of a batch. The consumer's head reached it too, and clears the batch when it does,
+//!   so `tail == head`: every slot is null. (`limit` inside a batch is the `seam` below: the slots from there to the end
+//!   of the batch were all cleared before head came round to it again.)
+//! - Testing every slot: those that are not null are `[tail, head)`, fewer than a batch and so fewer than all slots, and
+//!   the slot at head is not among them.
+//!
+//! By the same token the room that the producer sees lags by what is in `[tail, head)`: less than one batch.
+
+use super::{CapacityError, Clearing, MAX_CAPACITY, Pointer};
+use crate::sync::{AtomicBool, AtomicPtr, AtomicUsize, CHECKED, Ordering, clear_exclusive, order};
+use crate::sys::prefetch_read;
+use std::alloc::Layout;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::{NonNull, null_mut};
+
+/// Slots in a cache line.
+pub(super) const LINE: usize = 8;
+/// How far ahead of its head a consumer asks for the next line.
+const AHEAD: usize = 4 * LINE;
+/// No seam.
+const NONE: usize = usize::MAX;
+
+type Slot = AtomicPtr<()>;
+
+/// How a queue is cut into batches.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Shape {
+    pub(super) capacity: usize,
+    /// The consumer clears this many slots at once, cut at the end of the slots.
+    batch: usize,
+    /// The producer tests one slot in this many: `batch` under the credit rule, else 1.
+    grain: usize,
+    /// Head moves before the clearing rather than after it.
+    head_first: bool,
+}
+
+impl Shape {
+    pub(super) fn new(capacity: usize, clearing: Clearing, head_first: bool) -> Result<Self, CapacityError> {
+        if capacity > MAX_CAPACITY {
+            return Err(CapacityError::TooLarge);
+        }
+        let batch = clearing.batch(capacity);
+        let grain = if clearing == Clearing::Credit { batch } else { 1 };
+        Ok(Self { capacity, batch, grain, head_first })
+    }
+
+    fn cut(self, end: usize) -> usize {
+        end.min(self.capacity)
+    }
+
+    /// Where the producer's run that begins at or contains `at` ends.
+    fn run_end(self, at: usize) -> usize {
+        self.cut((at / self.grain + 1) * self.grain)
+    }
+
+    /// Where the consumer clears next if its tail is `at`.
+    fn flush_end(self, at: usize) -> usize {
+        self.cut(if self.grain == self.batch { (at / self.batch + 1) * self.batch } else { at + self.batch })
+    }
+}
+
+/// What the handles share besides the slots. Nobody touches it while elements flow.
+#[repr(C, align(128))]
+struct Header {
+    /// One of the handles is gone. Written by both as their last act.
+    left: AtomicBool,
+    /// The consumer's head and how many slots before it are not cleared. Written by the consumer before it leaves.
+    head: AtomicUsize,
+    pending: AtomicUsize,
+    capacity: usize,
+}
+
+fn layout(capacity: usize) -> Option<(Layout, usize)> {
+    Layout::new::<Header>().extend(Layout::array::<Slot>(capacity.max(1)).ok()?).ok()
+}
+
+/// A pointer to the header, and one to the slots.
+struct Memory {
+    header: NonNull<Header>,
+    slots: NonNull<Slot>,
+}
+
+impl Memory {
+    fn new(capacity: usize) -> Result<Self, CapacityError> {
+        let (layout, offset) = layout(capacity).ok_or(CapacityError::TooLarge)?;
+        // SAFETY: the layout holds a header, so it has a size.
+        let memory = NonNull::new(unsafe { std::alloc::alloc(layout) }).ok_or(CapacityError::OutOfMemory)?;
+        let header = memory.cast::<Header>();
+        let left = AtomicBool::new(false);
+        let (head, pending) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        // SAFETY: the memory begins with room for a header, and nobody else knows it.
+        unsafe { header.write(Header { left, head, pending, capacity }) };
+        // SAFETY: the layout says that the slots begin at `offset`.
+        let slots = unsafe { memory.byte_add(offset) }.cast::<Slot>();
+        for i in 0..capacity.max(1) {
+            // SAFETY: the layout has `max(capacity, 1)` slots.
+            let slot = unsafe { slots.add(i) };
+            // SAFETY: as above, and nobody else knows the memory.
+            unsafe { slot.write(Slot::new(null_mut())) };
+        }
+        Ok(Self { header, slots })
+    }
+}
+
+/// Makes both handles of a new queue.
+pub(super) fn pair<P: Pointer>(shape: Shape) -> Result<(Producer<P>, Consumer<P>), CapacityError> {
+    let Memory { header, slots } = Memory::new(shape.capacity)?;
+    let edge = shape.run_end(0);
+    let producer = Producer { slots, index: 0, limit: 0, edge, seam: NONE, lap: 0, shape, header, _p: PhantomData };
+    let flush_at = shape.flush_end(0);
+    let consumer = Consumer { slots, head: 0, tail: 0, flush_at, lap: 0, shape, header, _p: PhantomData };
+    Ok((producer, consumer))
+}
+
+/// Says that a handle leaves. The second to leave destroys what is left and frees.
+///
+/// # Safety
+/// 1. `header` is that of a queue whose handle calls this as its last act.
+unsafe fn leave<P: Pointer>(header: NonNull<Header>, slots: NonNull<Slot>) {
+    // SAFETY: invariant 1: this handle has not left, so the header lives.
+    let shared = unsafe { header.as_ref() };
+    // AcqRel [Q5]: the two handles' swaps pair with each other.
+    // - We come first: what we did is visible to the other handle when it frees.
+    // - The other came first: we see all that it did, and nobody else is left.
+    if shared.left.swap(true, order("Q5", Ordering::AcqRel)) {
+        let (capacity, head) = (shared.capacity, shared.head.load(Ordering::Relaxed));
+        let left = capacity - shared.pending.load(Ordering::Relaxed);
+        drop(Remains::<P> { header, slots, capacity, head, left, _p: PhantomData });
+    }
+}
+
+/// What both handles left behind: dropping it destroys the elements, oldest first, and frees the memory, even if
+/// destroying one of them panics.
+struct Remains<P: Pointer> {
+    header: NonNull<Header>,
+    slots: NonNull<Slot>,
+    capacity: usize,
+    head: usize,
+    left: usize,
+    _p: PhantomData<P>,
+}
+
+impl<P: Pointer> Remains<P> {
+    fn next(&mut self) -> Option<P> {
+        if self.left == 0 {
+            return None;
+        }
+        // SAFETY: invariants 1 and 3: head is the index of a slot.
+        let slot = unsafe { self.slots.add(self.head) };
+        // SAFETY: invariant 1: the memory lives until `self` frees it.
+        let raw = NonNull::new(unsafe { slot.as_ref() }.load(Ordering::Relaxed))?;
+        self.head = if self.head + 1 == self.capacity { 0 } else { self.head + 1 };
+        self.left -= 1;
+        // SAFETY: invariant 4: the ring owns it, and head has moved on, so that it becomes a value once.
+        Some(unsafe { P::from_raw(raw) })
+    }
+}
+
+impl<P: Pointer> Drop for Remains<P> {
+    fn drop(&mut self) {
+        /// Goes on after a panic, as `Vec` does.
+        struct Rest<'a, P: Pointer>(&'a mut Remains<P>);
+        impl<P: Pointer> Drop for Rest<'_, P> {
+            fn drop(&mut self) {
+                while let Some(p) = self.0.next() {
+                    drop(p);
+                }
+                // SAFETY: invariant 1: both handles are gone, and nobody else knows the memory.
+                unsafe { free(self.0.header, self.0.slots) };
+            }
+        }
+        let rest = Rest(self);
+        while let Some(p) = rest.0.next() {
+            drop(p);
+        }
+    }
+}
+
+/// # Safety
+/// 1. The memory comes from `Memory::new`, and nobody uses it any more.
+unsafe fn free(header: NonNull<Header>, slots: NonNull<Slot>) {
+    // SAFETY: 1.
+    let capacity = unsafe { header.as_ref() }.capacity;
+    let slots = NonNull::slice_from_raw_parts(slots, capacity.max(1));
+    // SAFETY: 1. (Only a model's atomics have a destructor.)
+    unsafe { slots.drop_in_place() };
+    // SAFETY: 1.
+    unsafe { header.drop_in_place() };
+    let (layout, _) = layout(capacity).expect("it was allocated with it");
+    // SAFETY: 1., and the layout is the one that it was allocated with.
+    unsafe { std::alloc::dealloc(header.as_ptr().cast(), layout) };
+}
+
+/// Where a consumer tells others how far it is.
+pub(super) trait Publish {
+    /// So many elements have been consumed.
+    fn consumed(&self, count: usize);
+    /// So many slots have been cleared.
+    fn cleared(&self, count: usize);
+}
+
+/// Nobody asks.
+impl Publish for () {
+    #[inline(always)]
+    fn consumed(&self, _: usize) {}
+    #[inline(always)]
+    fn cleared(&self, _: usize) {}
+}
+
+/// The producer's end: the only one that fills slots.
+pub(super) struct Producer<P: Pointer> {
+    slots: NonNull<Slot>,
+    /// The slot to fill next, if it is below `limit`.
+    index: usize,
+    /// The slots before it are ours.
+    limit: usize,
+    /// Where the run ends that begins at `limit` (at 0, if that is the end of the slots).
+    edge: usize,
+    /// Where the consumer's tail was left inside a batch by `unconsume`: that batch is two runs, cut here.
+    seam: usize,
+    /// `lap + index` elements have been produced.
+    lap: usize,
+    shape: Shape,
+    header: NonNull<Header>,
+    /// Invariant in `P`: a producer of `&'static T` must not take shorter references.
+    _p: PhantomData<fn(P) -> P>,
+}
+
+/// The consumer's end: the only one that empties slots.
+pub(super) struct Consumer<P: Pointer> {
+    slots: NonNull<Slot>,
+    /// The slot to hand out next.
+    head: usize,
+    /// The oldest slot that was handed out and is not cleared.
+    tail: usize,
+    /// Clear when head comes here.
+    flush_at: usize,
+    /// `lap + head` elements have been consumed.
+    lap: usize,
+    shape: Shape,
+    header: NonNull<Header>,
+    _p: PhantomData<fn(P) -> P>,
+}
+
+// SAFETY: a handle is the only one that acts for its side, whichever thread it is on. It carries elements from thread to
+// thread, so they must be `Send`; what the sides share are atomics.
+unsafe impl<P: Pointer + Send> Send for Producer<P> {}
+// SAFETY: as above.
+unsafe impl<P: Pointer + Send> Send for Consumer<P> {}
+// SAFETY: through `&self` atomics and the handle's own numbers are read, no element is reached.
+unsafe impl<P: Pointer + Send> Sync for Producer<P> {}
+// SAFETY: as above.
+unsafe impl<P: Pointer + Send> Sync for Consumer<P> {}
+
+impl<P: Pointer> Producer<P> {
+    /// # Safety
+    /// 1. `i < max(capacity, 1)`.
+    #[inline(always)]
+    unsafe fn slot(&self, i: usize) -> &Slot {
+        // SAFETY: 1., and invariant 1.
+        let slot = unsafe { self.slots.add(i) };
+        // SAFETY: invariant 1: the slots live as long as this handle.
+        unsafe { slot.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(super) fn capacity(&self) -> usize {
+        self.shape.capacity
+    }
+
+    /// Elements produced so far, modulo the word.
+    #[inline(always)]
+    pub(super) fn produced(&self) -> usize {
+        self.lap.wrapping_add(self.index)
+    }
+
+    /// Whether the slot at `limit` is free: then its run is.
+    #[inline(always)]
+    fn next_run_is_free(&self) -> bool {
+        let at = if self.limit == self.shape.capacity { 0 } else { self.limit };
+        // SAFETY: 1. invariant 2: `limit <= capacity`, and where it is equal we have 0.
+        let slot = unsafe { self.slot(at) };
+        // Acquire [Q4]: pairs with Release [Q3] in `flush`. The slot is cleared last in its run (invariant 5): if it is
+        // null, so is the rest, and what we store there comes after the clearing.
+        self.shape.capacity != 0 && slot.load(order("Q4", Ordering::Acquire)).is_null()
+    }
+
+    /// Tries to get the next run, after the last one has been filled.
+    #[inline]
+    fn refill(&mut self) -> bool {
+        if !self.next_run_is_free() {
+            return false;
+        }
+        if self.limit == self.shape.capacity {
+            self.lap = self.lap.wrapping_add(self.index);
+            self.index = 0;
+            self.limit = 0;
+        }
+        if self.limit < self.seam && self.seam < self.edge {
+            self.limit = self.seam;
+            return true;
+        }
+        if self.limit == self.seam {
+            self.seam = NONE;
+        }
+        self.limit = self.edge;
+        let next = if self.limit == self.shape.capacity { 0 } else { self.limit };
+        self.edge = self.shape.cut(next + self.shape.grain);
+        true
+    }
+
+    #[inline(always)]
+    pub(super) fn is_full(&self) -> bool {
+        self.index == self.limit && !self.next_run_is_free()
+    }
+
+    #[inline(always)]
+    pub(super) fn produce(&mut self, p: P) -> Result<(), P> {
+        if self.index == self.limit && !self.refill() {
+            return Err(p);
+        }
+        self.put(self.index, p);
+        self.index += 1;
+        Ok(())
+    }
+
+    /// Fills a slot of the own run.
+    #[inline(always)]
+    fn put(&self, i: usize, p: P) {
+        debug_assert!(i < self.limit);
+        // SAFETY: 1. `i < limit <= capacity`, by invariant 2.
+        let slot = unsafe { self.slot(i) };
+        if CHECKED {
+            assert!(slot.load(Ordering::Relaxed).is_null(), "invariant 2: a slot of the own run is null");
+        }
+        // Release [Q1]: pairs with Acquire [Q2] in `consume`: the consumer sees what the element points to.
+        slot.store(p.into_raw().as_ptr(), order("Q1", Ordering::Release));
+    }
+
+    /// Takes elements from the front of the batch while there is room.
+    #[inline]
+    pub(super) fn produce_batch(&mut self, batch: &mut Batch<'_, P>) {
+        while batch.left() > 0 && (self.index != self.limit || self.refill()) {
+            let run = batch.left().min(self.limit - self.index);
+            let mut i = self.index;
+            let end = i + run;
+            while end - i >= LINE {
+                for k in 0..LINE {
+                    self.put(i + k, batch.next());
+                }
+                i += LINE;
+            }
+            while i < end {
+                self.put(i, batch.next());
+                i += 1;
+            }
+            self.index = end;
+        }
+    }
+
+    /// Whether the consumer is gone.
+    #[inline]
+    pub(super) fn is_abandoned(&self) -> bool {
+        // SAFETY: invariant 1: this handle has not left.
+        has_left(unsafe { self.header.as_ref() })
+    }
+}
+
+/// Whether one of the handles, which is not the caller's, has left.
+#[inline]
+fn has_left(header: &Header) -> bool {
+    // Acquire [Q6]: pairs with Release [Q5] in `leave`: what the other did before it left is visible.
+    header.left.load(order("Q6", Ordering::Acquire))
+}
+
+impl<P: Pointer> Consumer<P> {
+    /// # Safety
+    /// 1. `i < max(capacity, 1)`.
+    #[inline(always)]
+    unsafe fn slot(&self, i: usize) -> &Slot {
+        // SAFETY: 1., and invariant 1.
+        let slot = unsafe { self.slots.add(i) };
+        // SAFETY: invariant 1: the slots live as long as this handle.
+        unsafe { slot.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(super) fn capacity(&self) -> usize {
+        self.shape.capacity
+    }
+
+    /// Elements consumed so far, modulo the word.
+    #[inline(always)]
+    pub(super) fn consumed(&self) -> usize {
+        self.lap.wrapping_add(self.head)
+    }
+
+    /// The oldest element, which stays where it is.
+    #[inline(always)]
+    fn oldest(&self) -> Option<NonNull<()>> {
+        // SAFETY: 1. by invariant 3.
+        let slot = unsafe { self.slot(self.head) };
+        // Acquire [Q2]: pairs with Release [Q1] in `put`.
+        NonNull::new(slot.load(order("Q2", Ordering::Acquire)))
+    }
+
+    #[inline(always)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.oldest().is_none()
+    }
+
+    #[inline(always)]
+    pub(super) fn consume(&mut self, to: &impl Publish) -> Option<P> {
+        let raw = self.oldest()?;
+        self.head += 1;
+        if self.head.is_multiple_of(LINE) {
+            self.prefetch(self.head);
+        }
+        if self.head == self.flush_at {
+            self.flush::<false>(to);
+        } else {
+            to.consumed(self.consumed());
+        }
+        // SAFETY: invariant 4: the ring owned it, and head has moved on, so that it becomes a value once.
+        Some(unsafe { P::from_raw(raw) })
+    }
+
+    /// Asks for the line `AHEAD` of `i`.
+    #[inline(always)]
+    fn prefetch(&self, i: usize) {
+        prefetch_read(self.slots.as_ptr().wrapping_add(i + AHEAD));
+    }
+
+    /// Clears `[tail, head)`, the first slot last, and goes round at the end of the slots.
+    ///
+    /// `WIDE` is for batches, whose next access to these lines is a whole batch away; one by one, going backwards slot by
+    /// slot is kinder to a producer that is far away.
+    #[inline]
+    fn flush<const WIDE: bool>(&mut self, to: &impl Publish) {
+        let (start, end) = (self.tail, self.head);
+        if self.head == self.shape.capacity {
+            self.lap = self.lap.wrapping_add(self.head);
+            self.head = 0;
+        }
+        self.tail = self.head;
+        self.flush_at = self.shape.cut(self.head + self.shape.batch);
+        if self.shape.head_first {
+            to.consumed(self.consumed());
+        }
+        self.clear::<WIDE>(start, end);
+        if !self.shape.head_first {
+            to.consumed(self.consumed());
+        }
+        to.cleared(self.consumed());
+    }
+
+    /// Clears `[start, end)`, which is what `[tail, head)` was, `start` last.
+    #[inline]
+    fn clear<const WIDE: bool>(&mut self, start: usize, end: usize) {
+        debug_assert!(start <= end && end <= self.shape.capacity);
+        if WIDE && self.shape.grain == self.shape.batch && end - start > LINE {
+            let second = (start / LINE + 1) * LINE;
+            // SAFETY: `second <= start + LINE < end <= capacity`; invariant 1.
+            let rest = unsafe { self.range(second, end) };
+            // SAFETY: 1. `[start, end)` is not the producer's, and it tests none of them but `start` (invariant 5).
+            unsafe { clear_exclusive(rest) };
+            // SAFETY: `start + 1 <= second`; invariant 1.
+            let line = unsafe { self.range(start + 1, second) };
+            // SAFETY: 1. as above.
+            unsafe { clear_exclusive(line) };
+        } else {
+            for i in (start + 1..end).rev() {
+                // Relaxed: the store of the first slot below makes these visible; and a producer that tests each slot
+                // needs no more than the order of one slot's values.
+                // SAFETY: 1. `i < end <= capacity`.
+                unsafe { self.slot(i) }.store(null_mut(), Ordering::Relaxed);
+            }
+        }
+        if start < end {
+            // Release [Q3]: pairs with Acquire [Q4] in `next_run_is_free`.
+            // SAFETY: 1. `start < end <= capacity`.
+            unsafe { self.slot(start) }.store(null_mut(), order("Q3", Ordering::Release));
+        }
+    }
+
+    /// # Safety
+    /// 1. `start <= end <= capacity`.
+    unsafe fn range(&self, start: usize, end: usize) -> &[Slot] {
+        // SAFETY: 1., and invariant 1.
+        let first = unsafe { self.slots.add(start) };
+        // SAFETY: 1.: that many slots follow, which live as long as this handle (invariant 1).
+        unsafe { NonNull::slice_from_raw_parts(first, end - start).as_ref() }
+    }
+
+    /// Appends up to `max` elements.
+    #[inline]
+    pub(super) fn consume_batch(&mut self, into: &mut Vec<P>, max: usize, to: &impl Publish) -> usize {
+        let mut got = 0;
+        while got < max && !self.is_empty() {
+            let run = (max - got).min(self.flush_at - self.head);
+            into.reserve(run);
+            let taken = self.take_run(into, run);
+            got += taken;
+            if self.head == self.flush_at {
+                self.flush::<true>(to);
+            } else {
+                break;
+            }
+        }
+        if got > 0 {
+            to.consumed(self.consumed());
+        }
+        got
+    }
+
+    /// Takes up to `run` elements, line by line; the caller clears.
+    #[inline(always)]
+    fn take_run(&mut self, into: &mut Vec<P>, run: usize) -> usize {
+        debug_assert!(run <= self.flush_at - self.head);
+        let room = &mut into.spare_capacity_mut()[..run];
+        let start = self.head;
+        let mut taken = 0;
+        'all: while taken < run {
+            self.prefetch(start + taken);
+            let line = (run - taken).min(LINE);
+            for k in 0..line {
+                // SAFETY: 1. `start + taken + k < start + run <= flush_at <= capacity`.
+                let slot = unsafe { self.slot(start + taken + k) };
+                // Acquire [Q2]: as in `oldest`.
+                let Some(raw) = NonNull::new(slot.load(order("Q2", Ordering::Acquire))) else {
+                    taken += k;
+                    break 'all;
+                };
+                // SAFETY: invariant 4: the ring owned it. Head moves past it below; should `from_raw` panic (which it must
+                // not), what was made so far lies in the spare capacity and is never dropped.
+                let p = unsafe { P::from_raw(raw) };
+                room[taken + k].write(p);
+            }
+            taken += line;
+        }
+        self.head += taken;
+        let len = into.len() + taken;
+        // SAFETY: the first `taken` places of the spare capacity have been written.
+        unsafe { into.set_len(len) };
+        taken
+    }
+
+    /// Lends the oldest element.
+    #[inline]
+    pub(super) fn peek<R>(&mut self, f: impl FnOnce(&P) -> R) -> Option<R> {
+        let raw = self.oldest()?;
+        // SAFETY: invariant 4: the ring owns it. This second value is never dropped, and only lent while the element stays in
+        // its slot, which only this handle empties, and it is borrowed.
+        let p = ManuallyDrop::new(unsafe { P::from_raw(raw) });
+        Some(f(&p))
+    }
+
+    /// Puts elements back in front, the last one first, into slots that are not cleared yet: nobody else looks at them.
+    pub(super) fn unconsume(&mut self, batch: &mut Vec<P>, to: &impl Publish) {
+        while self.head > self.tail
+            && let Some(p) = batch.pop()
+        {
+            self.head -= 1;
+            // Relaxed: only this handle reads the slot, and the producer sees it taken before as after.
+            // SAFETY: 1. by invariant 3.
+            unsafe { self.slot(self.head) }.store(p.into_raw().as_ptr(), Ordering::Relaxed);
+        }
+        to.consumed(self.consumed());
+    }
+
+    /// How many elements [`unconsume`](Self::unconsume) can take back.
+    pub(super) fn pending(&self) -> usize {
+        self.head - self.tail
+    }
+
+    /// Whether the producer is gone.
+    #[inline]
+    pub(super) fn is_abandoned(&self) -> bool {
+        // SAFETY: invariant 1: this handle has not left.
+        has_left(unsafe { self.header.as_ref() })
+    }
+}
+
+/// Both ends of one queue, for what needs both.
+pub(super) struct Both<'a, P: Pointer> {
+    producer: &'a mut Producer<P>,
+    consumer: &'a mut Consumer<P>,
+}
+
+impl<'a, P: Pointer> Both<'a, P> {
+    /// # Panics
+    /// If the handles are not of one queue.
+    pub(super) fn new(producer: &'a mut Producer<P>, consumer: &'a mut Consumer<P>) -> Self {
+        assert!(producer.header == consumer.header, "two ends of one queue");
+        Self { producer, consumer }
+    }
+
+    /// Elements in the queue.
+    pub(super) fn len(&self) -> usize {
+        self.producer.produced().wrapping_sub(self.consumer.consumed())
+    }
+
+    /// As [`Consumer::unconsume`], and beyond what is not cleared yet, as far as there is room.
+    pub(super) fn unconsume(&mut self, batch: &mut Vec<P>, to: &impl Publish) {
+        let mut room = self.consumer.capacity() - self.len();
+        let (shape, consumer) = (self.consumer.shape, &mut *self.consumer);
+        consumer.clear::<false>(consumer.tail, consumer.head);
+        while room > 0
+            && let Some(p) = batch.pop()
+        {
+            if consumer.head == 0 {
+                consumer.head = shape.capacity;
+                consumer.lap = consumer.lap.wrapping_sub(shape.capacity);
+            }
+            consumer.head -= 1;
+            room -= 1;
+            // Relaxed: the caller holds both ends, and whoever gets either from it synchronises with it for that.
+            // SAFETY: 1. it was in `1..=capacity` before the subtraction.
+            unsafe { consumer.slot(consumer.head) }.store(p.into_raw().as_ptr(), Ordering::Relaxed);
+        }
+        consumer.tail = consumer.head;
+        consumer.flush_at = shape.flush_end(consumer.head);
+        to.consumed(consumer.consumed());
+        to.cleared(consumer.consumed());
+        // Now `room` slots from the producer's index on are null, and the oldest element may lie inside of a batch. The
+        // producer must not get that batch as a whole from its first slot, hence the seam; when it comes to the seam,
+        // the next clearing begins there (invariant 5): nothing is cleared twice before it has passed.
+        let (tail, producer) = (consumer.tail, &mut *self.producer);
+        producer.seam = if tail.is_multiple_of(shape.grain) { NONE } else { tail };
+        if producer.index < shape.capacity {
+            producer.limit = shape.run_end(producer.index).min(producer.index + room);
+        }
+        producer.edge = shape.run_end(if producer.limit == shape.capacity { 0 } else { producer.limit });
+    }
+
+    /// Moves the oldest elements, as many as fit, to the new queue, and makes it count on from here.
+    pub(super) fn move_to(&mut self, new: &mut Both<'_, P>) {
+        let count = self.consumer.consumed();
+        debug_assert!(new.len() == 0 && new.producer.index == 0);
+        (new.producer.lap, new.consumer.lap) = (count, count);
+        while !new.producer.is_full()
+            && let Some(p) = self.consumer.consume(&())
+        {
+            let placed = new.producer.produce(p);
+            debug_assert!(placed.is_ok());
+        }
+    }
+}
+
+impl<P: Pointer> Drop for Producer<P> {
+    fn drop(&mut self) {
+        // SAFETY: 1. this is the handle's last act.
+        unsafe { leave::<P>(self.header, self.slots) };
+    }
+}
+
+impl<P: Pointer> Drop for Consumer<P> {
+    fn drop(&mut self) {
+        // SAFETY: invariant 1: this handle has not left.
+        let header = unsafe { self.header.as_ref() };
+        // Relaxed: [Q5] makes these visible. A batch that is partly handed out stays as it is: a producer that is still
+        // there would take it for a free one.
+        header.head.store(self.head, Ordering::Relaxed);
+        header.pending.store(self.pending(), Ordering::Relaxed);
+        // SAFETY: 1. this is the handle's last act.
+        unsafe { leave::<P>(self.header, self.slots) };
+    }
+}
+
+/// The elements of a vector, to be taken from its front; dropping it closes the gap.
+pub(super) struct Batch<'a, P> {
+    vec: &'a mut Vec<P>,
+    /// `[taken, len)` of the vector's memory are elements; the vector's own length is 0 meanwhile.
+    taken: usize,
+    len: usize,
+}
+
+impl<'a, P> Batch<'a, P> {
+    pub(super) fn new(vec: &'a mut Vec<P>) -> Self {
+        let len = vec.len();
+        // SAFETY: 0 elements are always initialised. Should this be forgotten, they leak.
+        unsafe { vec.set_len(0) };
+        Self { vec, taken: 0, len }
+    }
+
+    #[inline(always)]
+    fn left(&self) -> usize {
+        self.len - self.taken
+    }
+
+    pub(super) fn taken(&self) -> usize {
+        self.taken
+    }
+
+    #[inline(always)]
+    fn next(&mut self) -> P {
+        debug_assert!(self.taken < self.len);
+        // SAFETY: every caller has looked at `left`, so this lies within the vector.
+        let at = unsafe { self.vec.as_ptr().add(self.taken) };
+        self.taken += 1;
+        // SAFETY: an element, read once: `taken` has moved on.
+        unsafe { at.read() }
+    }
+}
+
+impl<P> Drop for Batch<'_, P> {
+    fn drop(&mut self) {
+        let left = self.left();
+        let start = self.vec.as_mut_ptr();
+        // SAFETY: `taken <= len`, within the vector.
+        let rest = unsafe { start.add(self.taken) };
+        // SAFETY: both lie within the vector, and may overlap.
+        unsafe { start.copy_from(rest, left) };
+        // SAFETY: the first `left` places are elements now, each of them once.
+        unsafe { self.vec.set_len(left) };
+    }
+}
