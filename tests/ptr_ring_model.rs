@@ -313,7 +313,7 @@ fn check<R: Ring>(mut ring: R, capacity: usize, clearing: Clearing, ops: Vec<Op>
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_locked_ring_does_what_the_model_does(capacity in capacities(), clearing in clearings(), ops in ops()) {

@@ -331,14 +331,21 @@ impl<P: Pointer> Producer<P> {
         }
         if self.limit < self.seam && self.seam < self.edge {
             self.limit = self.seam;
-            return true;
+        } else {
+            if self.limit == self.seam {
+                self.seam = NONE;
+            }
+            self.limit = self.edge;
+            let next = if self.limit == self.shape.capacity { 0 } else { self.limit };
+            self.edge = self.shape.cut(next + self.shape.grain);
         }
-        if self.limit == self.seam {
-            self.seam = NONE;
+        if CHECKED {
+            for i in self.index..self.limit {
+                // SAFETY: 1. `i < limit <= capacity`.
+                let slot = unsafe { self.slot(i) };
+                assert!(slot.load(Ordering::Relaxed).is_null(), "invariant 2: all of the run is null");
+            }
         }
-        self.limit = self.edge;
-        let next = if self.limit == self.shape.capacity { 0 } else { self.limit };
-        self.edge = self.shape.cut(next + self.shape.grain);
         true
     }
 
@@ -363,10 +370,7 @@ impl<P: Pointer> Producer<P> {
         debug_assert!(i < self.limit);
         // SAFETY: 1. `i < limit <= capacity`, by invariant 2.
         let slot = unsafe { self.slot(i) };
-        if CHECKED {
-            assert!(slot.load(Ordering::Relaxed).is_null(), "invariant 2: a slot of the own run is null");
-        }
-        // Release [Q1]: pairs with Acquire [Q2] in `consume`: the consumer sees what the element points to.
+        // Release [Q1]: pairs with Acquire [Q2] in `oldest`: the consumer sees what the element points to.
         slot.store(p.into_raw().as_ptr(), order("Q1", Ordering::Release));
     }
 

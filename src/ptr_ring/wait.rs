@@ -165,16 +165,17 @@ impl Wake for Sleeper {
 fn block_on<F: Future + Unpin>(mut future: F, deadline: Option<Instant>) -> Option<F::Output> {
     let sleeper = Arc::new(Sleeper::default());
     let waker = Waker::from(Arc::clone(&sleeper));
+    let mut in_time = true;
     loop {
-        if let Poll::Ready(value) = Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
-            return Some(value);
+        // Relaxed: should this undo a wake that is under way, then the one who wakes has taken our waker off the list, under
+        // the list's lock, and we see his change of the ring when we take that lock to put it on again.
+        sleeper.woken.0.store(false, Ordering::Relaxed);
+        match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(value) => return Some(value),
+            Poll::Pending if !in_time => return None,
+            Poll::Pending => {}
         }
-        if !sleeper.event.wait_until(deadline, || sleeper.woken.0.swap(false, Ordering::Relaxed)) {
-            return match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(value) => Some(value),
-                Poll::Pending => None,
-            };
-        }
+        in_time = sleeper.event.wait_until(deadline, || sleeper.woken.0.load(Ordering::Relaxed));
     }
 }
 

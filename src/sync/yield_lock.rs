@@ -130,7 +130,7 @@ mod real {
 #[cfg(percpu_ref_loom)]
 mod model {
     use super::{AtomicBool, RawMutex, Tas, yield_now};
-    use std::cell::UnsafeCell;
+    use loom::cell::{MutPtr, UnsafeCell};
     use std::marker::PhantomData;
     use std::ops::{Deref, DerefMut};
 
@@ -177,34 +177,43 @@ mod model {
 
         pub(crate) fn lock(&self) -> SideGuard<'_, L, T> {
             self.raw.lock();
-            SideGuard(self)
+            self.guard()
         }
 
         pub(crate) fn try_lock(&self) -> Option<SideGuard<'_, L, T>> {
-            self.raw.try_lock().then(|| SideGuard(self))
+            self.raw.try_lock().then(|| self.guard())
+        }
+
+        fn guard(&self) -> SideGuard<'_, L, T> {
+            SideGuard { of: self, value: Some(self.value.get_mut()) }
         }
     }
 
-    pub(crate) struct SideGuard<'a, L, T>(&'a SideLock<L, T>);
+    pub(crate) struct SideGuard<'a, L, T> {
+        of: &'a SideLock<L, T>,
+        /// While it exists, loom reports every other access as a race.
+        value: Option<MutPtr<T>>,
+    }
 
     impl<L, T> Deref for SideGuard<'_, L, T> {
         type Target = T;
         fn deref(&self) -> &T {
             // SAFETY: the guard holds the lock.
-            unsafe { &*self.0.value.get() }
+            unsafe { self.value.as_ref().expect("until it is dropped").deref() }
         }
     }
 
     impl<L, T> DerefMut for SideGuard<'_, L, T> {
         fn deref_mut(&mut self) -> &mut T {
             // SAFETY: the guard holds the lock, and it is borrowed exclusively.
-            unsafe { &mut *self.0.value.get() }
+            unsafe { self.value.as_ref().expect("until it is dropped").deref() }
         }
     }
 
     impl<L, T> Drop for SideGuard<'_, L, T> {
         fn drop(&mut self) {
-            self.0.raw.unlock();
+            self.value = None;
+            self.of.raw.unlock();
         }
     }
 }
