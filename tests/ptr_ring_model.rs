@@ -1,5 +1,6 @@
 //! The whole API of the rings against a model, by random sequences of calls: which elements come out, exactly when there
 //! is room, and that every element is dropped once.
+#![expect(clippy::vec_box, reason = "batches are vectors of what the ring holds")]
 
 use percpu_ref::ptr_ring::{Clearing, Consumer, Full, Producer, PtrRing, spsc_with_clearing};
 use proptest::prelude::*;

@@ -7,20 +7,20 @@ use std::collections::VecDeque;
 use std::hint::spin_loop;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
-use std::sync::{Arc, Barrier, Mutex};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long so many elements take.
-pub type Run = Box<dyn FnMut(u64) -> Duration>;
+pub(crate) type Run = Box<dyn FnMut(u64) -> Duration>;
 
 /// One thing to measure, and who does it.
-pub struct Case {
+pub(crate) struct Case {
     /// What is done.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// By whom; ours come first.
-    pub runs: Vec<(&'static str, Run)>,
+    pub(crate) runs: Vec<(&'static str, Run)>,
 }
 
 /// A number that passes for a pointer.
@@ -136,7 +136,7 @@ impl Ends for Rtrb {
     fn pop_many(rx: &mut Self::Rx, into: &mut Vec<Item>, max: usize) -> usize {
         let n = max.min(rx.slots());
         if let Ok(chunk) = rx.read_chunk(n) {
-            into.extend(chunk.into_iter());
+            into.extend(chunk);
             return n;
         }
         0
@@ -482,7 +482,7 @@ type Array = crossbeam_queue::ArrayQueue<Item>;
 type Concurrent = concurrent_queue::ConcurrentQueue<Item>;
 
 /// Everything that is measured.
-pub fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     fn spsc(name: &'static str, run: [fn() -> Run; 6]) -> Case {
         let names = ["spsc", "spsc, kernel's rule", "rtrb", "ringbuf", "ArrayQueue", "ConcurrentQueue"];
         Case { name, runs: names.into_iter().zip(run).map(|(name, make)| (name, make())).collect() }

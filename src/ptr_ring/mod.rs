@@ -287,8 +287,7 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
     pub fn with_order(capacity: usize, clearing: Clearing, head_first: bool) -> Result<Self, CapacityError> {
         let (producer, consumer) = raw::pair(Shape::new(capacity, clearing, head_first)?)?;
         let zero = || AtomicUsize::new(0);
-        let consumer =
-            ConsumerSide { end: SideLock::new(consumer), consumed: zero(), cleared: zero(), peeker: zero() };
+        let consumer = ConsumerSide { end: SideLock::new(consumer), consumed: zero(), cleared: zero(), peeker: zero() };
         let producer = ProducerSide { end: SideLock::new(producer), produced: zero() };
         Ok(Self {
             consumer: CachePadded::new(consumer),

@@ -64,6 +64,19 @@ pub fn spsc_with_clearing<P: Pointer>(
 
 /// The only producer of a ring made by [`spsc`].
 ///
+/// # Examples
+/// ```
+/// # use percpu_ref::ptr_ring::{Producer, spsc};
+/// fn send(tx: &mut Producer<Box<u8>>, x: u8) -> bool {
+///     !tx.is_abandoned() && tx.produce(Box::new(x)).is_ok()
+/// }
+/// let (mut tx, rx) = spsc(4)?;
+/// assert!(send(&mut tx, 1));
+/// drop(rx);
+/// assert!(!send(&mut tx, 2));
+/// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
+/// ```
+///
 /// A producer of `&'static T` does not take shorter references:
 /// ```compile_fail
 /// # use percpu_ref::ptr_ring::Producer;
@@ -76,6 +89,18 @@ pub fn spsc_with_clearing<P: Pointer>(
 pub struct Producer<P: Pointer>(raw::Producer<P>);
 
 /// The only consumer of a ring made by [`spsc`].
+///
+/// # Examples
+/// ```
+/// # use percpu_ref::ptr_ring::{Consumer, spsc};
+/// fn drain(rx: &mut Consumer<Box<u8>>) -> usize {
+///     std::iter::from_fn(|| rx.consume()).count()
+/// }
+/// let (mut tx, mut rx) = spsc(4)?;
+/// tx.produce_batch(&mut vec![Box::new(1), Box::new(2)]);
+/// assert_eq!(drain(&mut rx), 2);
+/// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
+/// ```
 pub struct Consumer<P: Pointer>(raw::Consumer<P>);
 
 impl<P: Pointer> Producer<P> {
@@ -151,6 +176,14 @@ impl<P: Pointer> Producer<P> {
     ///
     /// # Context
     /// Never blocks.
+    ///
+    /// # Examples
+    /// ```
+    /// # use percpu_ref::ptr_ring::spsc;
+    /// let (tx, rx) = spsc::<Box<u8>>(1000)?;
+    /// assert_eq!((tx.capacity(), rx.capacity()), (1000, 1000));
+    /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
+    /// ```
     #[inline]
     pub fn capacity(&self) -> usize {
         self.0.capacity()
@@ -294,6 +327,14 @@ impl<P: Pointer> Consumer<P> {
     ///
     /// # Context
     /// Never blocks.
+    ///
+    /// # Examples
+    /// ```
+    /// # use percpu_ref::ptr_ring::spsc;
+    /// let (tx, rx) = spsc::<Box<u8>>(1000)?;
+    /// assert_eq!((tx.capacity(), rx.capacity()), (1000, 1000));
+    /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
+    /// ```
     #[inline]
     pub fn capacity(&self) -> usize {
         self.0.capacity()

@@ -214,6 +214,13 @@ impl<P: Pointer, L: RawMutex> Waiting<P, L> {
     ///
     /// # Context
     /// Never blocks.
+    ///
+    /// # Examples
+    /// ```
+    /// # use percpu_ref::ptr_ring::Waiting;
+    /// assert!(Waiting::<Box<u8>>::new(10)?.ring().is_empty());
+    /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
+    /// ```
     pub fn ring(&self) -> &PtrRing<P, L> {
         &self.ring
     }
@@ -222,6 +229,15 @@ impl<P: Pointer, L: RawMutex> Waiting<P, L> {
     ///
     /// # Context
     /// Never blocks: nobody can be waiting.
+    ///
+    /// # Examples
+    /// ```
+    /// # use percpu_ref::ptr_ring::Waiting;
+    /// let ring = Waiting::new(1)?;
+    /// ring.produce(Box::new(1));
+    /// assert_eq!(ring.into_inner().consume(), Some(Box::new(1)));
+    /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
+    /// ```
     pub fn into_inner(self) -> PtrRing<P, L> {
         self.ring
     }
@@ -274,6 +290,13 @@ impl<P: Pointer, L: RawMutex> Waiting<P, L> {
     ///
     /// # Context
     /// As [`PtrRing::produce_batch`]. Runs the wakers of those who wait.
+    ///
+    /// # Examples
+    /// ```
+    /// # use percpu_ref::ptr_ring::Waiting;
+    /// assert_eq!(Waiting::new(2)?.produce_batch(&mut vec![Box::new(1), Box::new(2), Box::new(3)]), 2);
+    /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
+    /// ```
     pub fn produce_batch(&self, from: &mut Vec<P>) -> usize {
         let n = self.ring.produce_batch(from);
         if n > 0 {
@@ -289,6 +312,15 @@ impl<P: Pointer, L: RawMutex> Waiting<P, L> {
     ///
     /// # Panics
     /// As [`PtrRing::consume_batch`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use percpu_ref::ptr_ring::Waiting;
+    /// let ring = Waiting::new(2)?;
+    /// ring.produce(Box::new(1));
+    /// assert_eq!(ring.consume_batch(&mut vec![], 9), 1);
+    /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
+    /// ```
     pub fn consume_batch(&self, into: &mut Vec<P>, max: usize) -> usize {
         let (n, cleared) = self.ring.consume_batch_telling(into, max);
         if cleared {
@@ -304,6 +336,15 @@ impl<P: Pointer, L: RawMutex> Waiting<P, L> {
     ///
     /// # Panics
     /// As [`PtrRing::unconsume`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use percpu_ref::ptr_ring::Waiting;
+    /// let ring = Waiting::new(1)?;
+    /// assert_eq!(ring.unconsume(vec![Box::new(1), Box::new(2)]), [Box::new(1)]);
+    /// assert_eq!(ring.consume(), Box::new(2));
+    /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
+    /// ```
     pub fn unconsume(&self, batch: Vec<P>) -> Vec<P> {
         let rest = self.ring.unconsume(batch);
         // It may also have cleared what had been consumed.
@@ -322,6 +363,15 @@ impl<P: Pointer, L: RawMutex> Waiting<P, L> {
     ///
     /// # Errors
     /// As [`PtrRing::resize`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use percpu_ref::ptr_ring::Waiting;
+    /// let ring = Waiting::new(0)?;
+    /// assert!(ring.resize(1)?.is_empty());
+    /// ring.produce(Box::new(1));
+    /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
+    /// ```
     pub fn resize(&self, capacity: usize) -> Result<Vec<P>, CapacityError> {
         let rest = self.ring.resize(capacity)?;
         self.for_room.wake();
@@ -437,7 +487,7 @@ impl<P: Pointer, L: RawMutex> Waiting<P, L> {
     }
 }
 
-/// The future of [`Waiting::produce_async`].
+/// The future of [`Waiting::produce_async`], where there is an example.
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Producing<'a, P: Pointer, L: RawMutex = YieldLock> {
     on: &'a Waiting<P, L>,
@@ -445,7 +495,7 @@ pub struct Producing<'a, P: Pointer, L: RawMutex = YieldLock> {
     ticket: Option<u64>,
 }
 
-/// The future of [`Waiting::consume_async`].
+/// The future of [`Waiting::consume_async`]; [`Waiting::produce_async`] has an example.
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Consuming<'a, P: Pointer, L: RawMutex = YieldLock> {
     on: &'a Waiting<P, L>,

@@ -50,5 +50,5 @@ mod slots;
 pub(crate) use slots::clear_exclusive;
 
 mod yield_lock;
-pub(crate) use yield_lock::{SideGuard, SideLock};
 pub use yield_lock::{RawMutex, YieldLock};
+pub(crate) use yield_lock::{SideGuard, SideLock};
