@@ -300,6 +300,12 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
 
     #[inline(always)]
     fn lock_producer(&self) -> SideGuard<'_, L, raw::Producer<P>> {
+        // The way that most calls go is inlined, the other one is not.
+        self.producer.end.try_lock().unwrap_or_else(|| self.wait_for_producer())
+    }
+
+    #[cold]
+    fn wait_for_producer(&self) -> SideGuard<'_, L, raw::Producer<P>> {
         self.producer.end.lock()
     }
 

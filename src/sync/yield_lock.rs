@@ -26,8 +26,9 @@ impl Tas {
         self.0.compare_exchange(false, true, order("Q11", Ordering::Acquire), Ordering::Relaxed).is_ok()
     }
 
+    /// For whoever has tried in vain: the callers in this crate try first.
     #[cold]
-    fn lock_contended(&self) {
+    fn lock(&self) {
         let mut attempts = 0_u32;
         loop {
             // Look before the attempt: a failing read-modify-write would still take the line from the holder.
@@ -40,13 +41,6 @@ impl Tas {
                 _ => nap(),
             }
             attempts = attempts.saturating_add(1);
-        }
-    }
-
-    #[inline]
-    fn lock(&self) {
-        if !self.try_lock() {
-            self.lock_contended();
         }
     }
 
@@ -104,7 +98,6 @@ mod real {
         const INIT: Self = YieldLock(Tas(AtomicBool::new(false)));
         type Guard = lock_api::GuardSend;
 
-        #[inline]
         fn lock(&self) -> Self::Guard {
             self.0.lock();
             lock_api::GuardSend::new()

@@ -38,10 +38,18 @@
 //!
 //! By the same token the room that the producer sees lags by what is in `[tail, head)`: less than one batch.
 
-use super::{CapacityError, Clearing, MAX_CAPACITY, Pointer};
-use crate::sync::{AtomicBool, AtomicPtr, AtomicUsize, CHECKED, Ordering, clear_exclusive, order};
+mod batch;
+mod both;
+mod memory;
+
+pub(super) use batch::Batch;
+pub(super) use both::Both;
+pub(super) use memory::Shape;
+
+use super::{CapacityError, Pointer};
+use crate::sync::{AtomicPtr, CHECKED, Ordering, clear_exclusive, order};
 use crate::sys::prefetch_read;
-use std::alloc::Layout;
+use memory::{Header, Memory, has_left, leave};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::{NonNull, null_mut};
@@ -55,86 +63,6 @@ const NONE: usize = usize::MAX;
 
 type Slot = AtomicPtr<()>;
 
-/// How a queue is cut into batches.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Shape {
-    pub(super) capacity: usize,
-    /// The consumer clears this many slots at once, cut at the end of the slots.
-    batch: usize,
-    /// The producer tests one slot in this many: `batch` under the credit rule, else 1.
-    grain: usize,
-    /// Head moves before the clearing rather than after it.
-    head_first: bool,
-}
-
-impl Shape {
-    pub(super) fn new(capacity: usize, clearing: Clearing, head_first: bool) -> Result<Self, CapacityError> {
-        if capacity > MAX_CAPACITY {
-            return Err(CapacityError::TooLarge);
-        }
-        let batch = clearing.batch(capacity);
-        let grain = if clearing == Clearing::Credit { batch } else { 1 };
-        Ok(Self { capacity, batch, grain, head_first })
-    }
-
-    fn cut(self, end: usize) -> usize {
-        end.min(self.capacity)
-    }
-
-    /// Where the producer's run that begins at or contains `at` ends.
-    fn run_end(self, at: usize) -> usize {
-        self.cut((at / self.grain + 1) * self.grain)
-    }
-
-    /// Where the consumer clears next if its tail is `at`.
-    fn flush_end(self, at: usize) -> usize {
-        self.cut(if self.grain == self.batch { (at / self.batch + 1) * self.batch } else { at + self.batch })
-    }
-}
-
-/// What the handles share besides the slots. Nobody touches it while elements flow.
-#[repr(C, align(128))]
-struct Header {
-    /// One of the handles is gone. Written by both as their last act.
-    left: AtomicBool,
-    /// The consumer's head and how many slots before it are not cleared. Written by the consumer before it leaves.
-    head: AtomicUsize,
-    pending: AtomicUsize,
-    capacity: usize,
-}
-
-fn layout(capacity: usize) -> Option<(Layout, usize)> {
-    Layout::new::<Header>().extend(Layout::array::<Slot>(capacity.max(1)).ok()?).ok()
-}
-
-/// A pointer to the header, and one to the slots.
-struct Memory {
-    header: NonNull<Header>,
-    slots: NonNull<Slot>,
-}
-
-impl Memory {
-    fn new(capacity: usize) -> Result<Self, CapacityError> {
-        let (layout, offset) = layout(capacity).ok_or(CapacityError::TooLarge)?;
-        // SAFETY: the layout holds a header, so it has a size.
-        let memory = NonNull::new(unsafe { std::alloc::alloc(layout) }).ok_or(CapacityError::OutOfMemory)?;
-        let header = memory.cast::<Header>();
-        let left = AtomicBool::new(false);
-        let (head, pending) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        // SAFETY: the memory begins with room for a header, and nobody else knows it.
-        unsafe { header.write(Header { left, head, pending, capacity }) };
-        // SAFETY: the layout says that the slots begin at `offset`.
-        let slots = unsafe { memory.byte_add(offset) }.cast::<Slot>();
-        for i in 0..capacity.max(1) {
-            // SAFETY: the layout has `max(capacity, 1)` slots.
-            let slot = unsafe { slots.add(i) };
-            // SAFETY: as above, and nobody else knows the memory.
-            unsafe { slot.write(Slot::new(null_mut())) };
-        }
-        Ok(Self { header, slots })
-    }
-}
-
 /// Makes both handles of a new queue.
 pub(super) fn pair<P: Pointer>(shape: Shape) -> Result<(Producer<P>, Consumer<P>), CapacityError> {
     let Memory { header, slots } = Memory::new(shape.capacity)?;
@@ -143,85 +71,6 @@ pub(super) fn pair<P: Pointer>(shape: Shape) -> Result<(Producer<P>, Consumer<P>
     let flush_at = shape.flush_end(0);
     let consumer = Consumer { slots, head: 0, tail: 0, flush_at, lap: 0, shape, header, _p: PhantomData };
     Ok((producer, consumer))
-}
-
-/// Says that a handle leaves. The second to leave destroys what is left and frees.
-///
-/// # Safety
-/// 1. `header` is that of a queue whose handle calls this as its last act.
-unsafe fn leave<P: Pointer>(header: NonNull<Header>, slots: NonNull<Slot>) {
-    // SAFETY: invariant 1: this handle has not left, so the header lives.
-    let shared = unsafe { header.as_ref() };
-    // AcqRel [Q5]: the two handles' swaps pair with each other.
-    // - We come first: what we did is visible to the other handle when it frees.
-    // - The other came first: we see all that it did, and nobody else is left.
-    if shared.left.swap(true, order("Q5", Ordering::AcqRel)) {
-        let (capacity, head) = (shared.capacity, shared.head.load(Ordering::Relaxed));
-        let left = capacity - shared.pending.load(Ordering::Relaxed);
-        drop(Remains::<P> { header, slots, capacity, head, left, _p: PhantomData });
-    }
-}
-
-/// What both handles left behind: dropping it destroys the elements, oldest first, and frees the memory, even if
-/// destroying one of them panics.
-struct Remains<P: Pointer> {
-    header: NonNull<Header>,
-    slots: NonNull<Slot>,
-    capacity: usize,
-    head: usize,
-    left: usize,
-    _p: PhantomData<P>,
-}
-
-impl<P: Pointer> Remains<P> {
-    fn next(&mut self) -> Option<P> {
-        if self.left == 0 {
-            return None;
-        }
-        // SAFETY: invariants 1 and 3: head is the index of a slot.
-        let slot = unsafe { self.slots.add(self.head) };
-        // SAFETY: invariant 1: the memory lives until `self` frees it.
-        let raw = NonNull::new(unsafe { slot.as_ref() }.load(Ordering::Relaxed))?;
-        self.head = if self.head + 1 == self.capacity { 0 } else { self.head + 1 };
-        self.left -= 1;
-        // SAFETY: invariant 4: the ring owns it, and head has moved on, so that it becomes a value once.
-        Some(unsafe { P::from_raw(raw) })
-    }
-}
-
-impl<P: Pointer> Drop for Remains<P> {
-    fn drop(&mut self) {
-        /// Goes on after a panic, as `Vec` does.
-        struct Rest<'a, P: Pointer>(&'a mut Remains<P>);
-        impl<P: Pointer> Drop for Rest<'_, P> {
-            fn drop(&mut self) {
-                while let Some(p) = self.0.next() {
-                    drop(p);
-                }
-                // SAFETY: invariant 1: both handles are gone, and nobody else knows the memory.
-                unsafe { free(self.0.header, self.0.slots) };
-            }
-        }
-        let rest = Rest(self);
-        while let Some(p) = rest.0.next() {
-            drop(p);
-        }
-    }
-}
-
-/// # Safety
-/// 1. The memory comes from `Memory::new`, and nobody uses it any more.
-unsafe fn free(header: NonNull<Header>, slots: NonNull<Slot>) {
-    // SAFETY: 1.
-    let capacity = unsafe { header.as_ref() }.capacity;
-    let slots = NonNull::slice_from_raw_parts(slots, capacity.max(1));
-    // SAFETY: 1. (Only a model's atomics have a destructor.)
-    unsafe { slots.drop_in_place() };
-    // SAFETY: 1.
-    unsafe { header.drop_in_place() };
-    let (layout, _) = layout(capacity).expect("it was allocated with it");
-    // SAFETY: 1., and the layout is the one that it was allocated with.
-    unsafe { std::alloc::dealloc(header.as_ptr().cast(), layout) };
 }
 
 /// Where a consumer tells others how far it is.
@@ -401,13 +250,6 @@ impl<P: Pointer> Producer<P> {
         // SAFETY: invariant 1: this handle has not left.
         has_left(unsafe { self.header.as_ref() })
     }
-}
-
-/// Whether one of the handles, which is not the caller's, has left.
-#[inline]
-fn has_left(header: &Header) -> bool {
-    // Acquire [Q6]: pairs with Release [Q5] in `leave`: what the other did before it left is visible.
-    header.left.load(order("Q6", Ordering::Acquire))
 }
 
 impl<P: Pointer> Consumer<P> {
@@ -618,72 +460,6 @@ impl<P: Pointer> Consumer<P> {
     }
 }
 
-/// Both ends of one queue, for what needs both.
-pub(super) struct Both<'a, P: Pointer> {
-    producer: &'a mut Producer<P>,
-    consumer: &'a mut Consumer<P>,
-}
-
-impl<'a, P: Pointer> Both<'a, P> {
-    /// # Panics
-    /// If the handles are not of one queue.
-    pub(super) fn new(producer: &'a mut Producer<P>, consumer: &'a mut Consumer<P>) -> Self {
-        assert!(producer.header == consumer.header, "two ends of one queue");
-        Self { producer, consumer }
-    }
-
-    /// Elements in the queue.
-    pub(super) fn len(&self) -> usize {
-        self.producer.produced().wrapping_sub(self.consumer.consumed())
-    }
-
-    /// As [`Consumer::unconsume`], and beyond what is not cleared yet, as far as there is room.
-    pub(super) fn unconsume(&mut self, batch: &mut Vec<P>, to: &impl Publish) {
-        let mut room = self.consumer.capacity() - self.len();
-        let (shape, consumer) = (self.consumer.shape, &mut *self.consumer);
-        consumer.clear::<false>(consumer.tail, consumer.head);
-        while room > 0
-            && let Some(p) = batch.pop()
-        {
-            if consumer.head == 0 {
-                consumer.head = shape.capacity;
-                consumer.lap = consumer.lap.wrapping_sub(shape.capacity);
-            }
-            consumer.head -= 1;
-            room -= 1;
-            // Relaxed: the caller holds both ends, and whoever gets either from it synchronises with it for that.
-            // SAFETY: 1. it was in `1..=capacity` before the subtraction.
-            unsafe { consumer.slot(consumer.head) }.store(p.into_raw().as_ptr(), Ordering::Relaxed);
-        }
-        consumer.tail = consumer.head;
-        consumer.flush_at = shape.flush_end(consumer.head);
-        to.consumed(consumer.consumed());
-        to.cleared(consumer.consumed());
-        // Now `room` slots from the producer's index on are null, and the oldest element may lie inside of a batch. The
-        // producer must not get that batch as a whole from its first slot, hence the seam; when it comes to the seam,
-        // the next clearing begins there (invariant 5): nothing is cleared twice before it has passed.
-        let (tail, producer) = (consumer.tail, &mut *self.producer);
-        producer.seam = if tail.is_multiple_of(shape.grain) { NONE } else { tail };
-        if producer.index < shape.capacity {
-            producer.limit = shape.run_end(producer.index).min(producer.index + room);
-        }
-        producer.edge = shape.run_end(if producer.limit == shape.capacity { 0 } else { producer.limit });
-    }
-
-    /// Moves the oldest elements, as many as fit, to the new queue, and makes it count on from here.
-    pub(super) fn move_to(&mut self, new: &mut Both<'_, P>) {
-        let count = self.consumer.consumed();
-        debug_assert!(new.len() == 0 && new.producer.index == 0);
-        (new.producer.lap, new.consumer.lap) = (count, count);
-        while !new.producer.is_full()
-            && let Some(p) = self.consumer.consume(&())
-        {
-            let placed = new.producer.produce(p);
-            debug_assert!(placed.is_ok());
-        }
-    }
-}
-
 impl<P: Pointer> Drop for Producer<P> {
     fn drop(&mut self) {
         // SAFETY: 1. this is the handle's last act.
@@ -701,54 +477,5 @@ impl<P: Pointer> Drop for Consumer<P> {
         header.pending.store(self.pending(), Ordering::Relaxed);
         // SAFETY: 1. this is the handle's last act.
         unsafe { leave::<P>(self.header, self.slots) };
-    }
-}
-
-/// The elements of a vector, to be taken from its front; dropping it closes the gap.
-pub(super) struct Batch<'a, P> {
-    vec: &'a mut Vec<P>,
-    /// `[taken, len)` of the vector's memory are elements; the vector's own length is 0 meanwhile.
-    taken: usize,
-    len: usize,
-}
-
-impl<'a, P> Batch<'a, P> {
-    pub(super) fn new(vec: &'a mut Vec<P>) -> Self {
-        let len = vec.len();
-        // SAFETY: 0 elements are always initialised. Should this be forgotten, they leak.
-        unsafe { vec.set_len(0) };
-        Self { vec, taken: 0, len }
-    }
-
-    #[inline(always)]
-    fn left(&self) -> usize {
-        self.len - self.taken
-    }
-
-    pub(super) fn taken(&self) -> usize {
-        self.taken
-    }
-
-    #[inline(always)]
-    fn next(&mut self) -> P {
-        debug_assert!(self.taken < self.len);
-        // SAFETY: every caller has looked at `left`, so this lies within the vector.
-        let at = unsafe { self.vec.as_ptr().add(self.taken) };
-        self.taken += 1;
-        // SAFETY: an element, read once: `taken` has moved on.
-        unsafe { at.read() }
-    }
-}
-
-impl<P> Drop for Batch<'_, P> {
-    fn drop(&mut self) {
-        let left = self.left();
-        let start = self.vec.as_mut_ptr();
-        // SAFETY: `taken <= len`, within the vector.
-        let rest = unsafe { start.add(self.taken) };
-        // SAFETY: both lie within the vector, and may overlap.
-        unsafe { start.copy_from(rest, left) };
-        // SAFETY: the first `left` places are elements now, each of them once.
-        unsafe { self.vec.set_len(left) };
     }
 }
