@@ -19,6 +19,8 @@
 //! after `heavy`. Neither language nor model knows this barrier: the model maps both to `fence(SeqCst)`, which is
 //! stronger, so a model can show that a pair is needed, and docs/ordering.md argues why the pair is enough.
 
+#[cfg(not(percpu_ref_loom))]
+mod fork;
 #[cfg(percpu_ref_loom)]
 mod model;
 #[cfg(not(percpu_ref_loom))]
@@ -31,8 +33,8 @@ use real as chosen;
 
 pub(crate) use chosen::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 pub(crate) use chosen::{
-    Condvar, Futex, Mutex, MutexGuard, Packed, epoch, fence, global, heavy, light, local, order, relax, restartable,
-    spawn, yield_now,
+    Backoff, Condvar, Futex, Mutex, MutexGuard, Packed, ThreadCells, epoch, fence, global, heavy, light, local,
+    on_fork, order, register_membarrier, relax, restartable, spawn, yield_now,
 };
 pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use std::sync::atomic::Ordering;
@@ -43,12 +45,43 @@ pub(crate) const DEBUG: bool = cfg!(debug_assertions);
 /// As [`DEBUG`], and in every model: a check whose failure is how a model sees that an ordering is missing.
 pub(crate) const CHECKED: bool = cfg!(any(debug_assertions, percpu_ref_loom));
 
+/// A proof that a grace period has passed: every section that saw a count open, before it was closed, is over.
+///
+/// Only [`rcu`](crate::rcu) makes one, at the end of a wait.
+#[derive(Clone, Copy)]
+pub struct Quiescent(());
+
+impl Quiescent {
+    /// To be called where a grace period has just ended.
+    pub(crate) fn reached() -> Self {
+        Self(())
+    }
+}
+
+global! {
+    /// How many lanes threads have had. Written under the lock of the registry of section words.
+    static THREAD_LANES_IN_USE: AtomicUsize = AtomicUsize::new(0);
+}
+
+/// How many lanes threads have counted in: exact after a grace period, or once nobody counts.
+pub(crate) fn thread_lanes_in_use() -> usize {
+    THREAD_LANES_IN_USE.load(Ordering::Relaxed)
+}
+
+/// To be called under the lock that hands lanes out.
+pub(crate) fn set_thread_lanes_in_use(lanes: usize) {
+    THREAD_LANES_IN_USE.store(lanes, Ordering::Relaxed);
+}
+
 mod event;
+mod scope;
 pub(crate) use event::Event;
 
 mod slots;
-pub(crate) use slots::clear_exclusive;
+pub(crate) use slots::{clear_exclusive, prefetch_read};
 
 mod yield_lock;
 pub use yield_lock::{RawMutex, YieldLock};
 pub(crate) use yield_lock::{SideGuard, SideLock};
+
+pub(crate) use scope::{is_within, within};

@@ -4,7 +4,6 @@
 //! blocks for real or looks at a clock, statics are made anew for each run, and whatever a model does not explore is
 //! replaced by the smallest thing that keeps its promise.
 
-use std::cell::UnsafeCell;
 use std::sync::LazyLock;
 use std::time::Instant;
 
@@ -38,9 +37,27 @@ pub(crate) fn light(id: &str) {
     fence(id, Ordering::SeqCst);
 }
 
+/// The model's machine has every kernel feature.
+pub(crate) fn register_membarrier() -> bool {
+    true
+}
+
 /// The other half.
 pub(crate) fn heavy(id: &str) {
     fence(id, Ordering::SeqCst);
+}
+
+/// There is one process only.
+pub(crate) fn on_fork(_hook: fn() -> Box<dyn FnOnce(bool)>) {}
+
+/// A model waits by letting the others go on.
+#[derive(Default)]
+pub(crate) struct Backoff;
+
+impl Backoff {
+    pub(crate) fn snooze(&mut self) {
+        yield_now();
+    }
 }
 
 /// Lets the other threads go on: whoever spins in a model spins for ever otherwise.
@@ -49,15 +66,15 @@ pub(crate) fn relax() {
 }
 
 macro_rules! global {
-    ($(#[$m:meta])* $vis:vis static $name:ident: $t:ty = $init:expr;) => {
-        loom::lazy_static! { $(#[$m])* $vis static ref $name: $t = $init; }
+    ($(#[$m:meta])* static $name:ident: $t:ty = $init:expr;) => {
+        loom::lazy_static! { $(#[$m])* static ref $name: $t = $init; }
     };
 }
 pub(crate) use global;
 
 macro_rules! local {
-    ($(#[$m:meta])* $vis:vis static $name:ident: $t:ty = $init:expr;) => {
-        loom::thread_local! { $(#[$m])* $vis static $name: $t = $init; }
+    ($(#[$m:meta])* static $name:ident: $t:ty = $init:expr;) => {
+        loom::thread_local! { $(#[$m])* static $name: $t = $init; }
     };
 }
 pub(crate) use local;
@@ -140,10 +157,6 @@ impl<T, S> Packed<T, S> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         self.guarded.lock()
     }
-
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.guarded.0.get_mut().expect("a model that panics is over")
-    }
 }
 
 /// Numbers the threads of one execution: the lanes that they count in.
@@ -180,7 +193,8 @@ pub(crate) mod epoch {
     pub(crate) fn pin() -> Guard {
         if DEPTH.with(|d| d.replace(d.get() + 1)) == 0 {
             let word = &PINNED[lanes::here()];
-            word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            // Whoever finds the thread pinned again sees what it did when it was pinned before.
+            word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);
             fence("P1", Ordering::SeqCst);
         }
         Guard(std::marker::PhantomData)
@@ -210,14 +224,59 @@ pub(crate) mod epoch {
     }
 }
 
+/// A cell for each of the model's threads.
+pub(crate) struct ThreadCells([atomic::AtomicU64; 4]);
+
+impl Default for ThreadCells {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| atomic::AtomicU64::new(0)))
+    }
+}
+
+impl ThreadCells {
+    pub(crate) fn add(&self, n: u64) -> bool {
+        let cell = &self.0[lanes::here()];
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        true
+    }
+
+    pub(crate) fn sum(&self) -> u64 {
+        self.0.iter().fold(0, |sum, cell| sum.wrapping_add(cell.load(Ordering::Relaxed)))
+    }
+
+    pub(crate) fn zero(&self) {
+        self.0.iter().for_each(|cell| cell.store(0, Ordering::Relaxed));
+    }
+}
+
 /// Restartable sequences: nobody else gets in between, and `heavy` comes before or after each one as a whole.
 pub(crate) mod restartable {
     use super::atomic::{AtomicPtr, AtomicU32, AtomicU64};
     use super::{Mutex, Ordering, is_mutant, lanes};
+    use std::ptr::NonNull;
 
     /// Cells in a lane.
-    pub(crate) const LANE: usize = 2;
+    pub(crate) const LANE: usize = 64;
+    /// Lanes where threads, not CPUs, count.
+    pub(crate) const THREAD_LANES: usize = 4;
     const CPUS: usize = 2;
+
+    pub(crate) fn possible_cpus() -> usize {
+        CPUS
+    }
+
+    /// One cell in each lane is enough for a model that makes few refs; the rest is address space.
+    pub(crate) struct Region(Box<[AtomicU64]>);
+
+    impl Region {
+        pub(crate) fn map(lanes: usize) -> Option<Self> {
+            Some(Self((0..lanes * LANE).map(|_| AtomicU64::new(0)).collect()))
+        }
+
+        pub(crate) fn start(&self) -> NonNull<AtomicU64> {
+            NonNull::from(&self.0[0])
+        }
+    }
 
     loom::lazy_static! {
         static ref CPU: [Mutex<()>; CPUS] = std::array::from_fn(|_| Mutex::new(()));
@@ -236,12 +295,13 @@ pub(crate) mod restartable {
         }
     }
 
-    pub(crate) struct Window {
+    pub(crate) struct Window<S> {
         pub(crate) cells: AtomicPtr<AtomicU64>,
         pub(crate) limit: AtomicU32,
+        pub(crate) side: S,
     }
 
-    impl Window {
+    impl<S> Window<S> {
         pub(crate) fn add<const N: i32>(&self) -> bool {
             self.add_many(i64::from(N).cast_unsigned())
         }

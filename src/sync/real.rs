@@ -9,8 +9,10 @@ pub(crate) use super::Ordering;
 pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 }
+pub(crate) use super::fork::on_fork;
 pub(crate) use std::thread::yield_now;
-pub(crate) use sys::membarrier::heavy;
+pub(crate) use sys::Backoff;
+pub(crate) use sys::membarrier::{heavy, register as register_membarrier};
 
 /// The ordering of a ledger entry.
 #[inline(always)]
@@ -38,16 +40,16 @@ pub(crate) fn relax() {
 
 /// A `static` of this layer's types.
 macro_rules! global {
-    ($(#[$m:meta])* $vis:vis static $name:ident: $t:ty = $init:expr;) => {
-        $(#[$m])* $vis static $name: $t = $init;
+    ($(#[$m:meta])* static $name:ident: $t:ty = $init:expr;) => {
+        $(#[$m])* static $name: $t = $init;
     };
 }
 pub(crate) use global;
 
 /// A thread-local whose initial value is a constant.
 macro_rules! local {
-    ($(#[$m:meta])* $vis:vis static $name:ident: $t:ty = $init:expr;) => {
-        std::thread_local! { $(#[$m])* $vis static $name: $t = const { $init }; }
+    ($(#[$m:meta])* static $name:ident: $t:ty = $init:expr;) => {
+        std::thread_local! { $(#[$m])* static $name: $t = const { $init }; }
     };
 }
 pub(crate) use local;
@@ -137,10 +139,6 @@ impl<T, S> Packed<T, S> {
         let state = lock_api::RawMutex::lock(&self.raw);
         PackedGuard { of: self, state: Some(state) }
     }
-
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.guarded.get_mut()
-    }
 }
 
 /// Holds the lock of a [`Packed`].
@@ -199,25 +197,107 @@ pub(crate) mod epoch {
     }
 }
 
+/// A cell for each thread that counts, in the care of the thread_local crate: a cell outlives its thread and passes to
+/// the next thread that takes over its number.
+#[derive(Default)]
+pub(crate) struct ThreadCells(thread_local::ThreadLocal<atomic::AtomicU64>);
+
+/// Whether this thread has been seen by the thread_local crate.
+static SEEN: thread_local::ThreadLocal<()> = thread_local::ThreadLocal::new();
+local! {
+    static WAS_SEEN: std::cell::Cell<bool> = std::cell::Cell::new(false);
+}
+
+impl ThreadCells {
+    /// Adds to this thread's cell; false if the thread is past the point where it can have one.
+    pub(crate) fn add(&self, n: u64) -> bool {
+        let cell = match self.0.get() {
+            Some(cell) => cell,
+            None if Self::may_ask() => self.0.get_or_default(),
+            None => return false,
+        };
+        // One thread at a time adds, and reads follow a grace period.
+        cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
+        true
+    }
+
+    /// The crate panics in a thread whose number it has taken back already: then the number is gone that it had once.
+    #[cold]
+    fn may_ask() -> bool {
+        WAS_SEEN.with(|seen| {
+            if !seen.replace(true) {
+                SEEN.get_or_default();
+            }
+            SEEN.get().is_some()
+        })
+    }
+
+    /// The sum, modulo 2^64.
+    pub(crate) fn sum(&self) -> u64 {
+        self.0.iter().fold(0, |sum, cell| sum.wrapping_add(cell.load(Ordering::Relaxed)))
+    }
+
+    /// Zeroes the cells.
+    pub(crate) fn zero(&self) {
+        self.0.iter().for_each(|cell| cell.store(0, Ordering::Relaxed));
+    }
+}
+
 /// Counting in restartable sequences.
 pub(crate) mod restartable {
     use super::atomic::{AtomicPtr, AtomicU32, AtomicU64};
     use super::{Ordering, sys};
+    use std::ptr::NonNull;
+    pub(crate) use sys::cpus::possible as possible_cpus;
     pub(crate) use sys::rseq::{available, heavy};
 
     /// Cells in a lane: the distance between two cells of one count, in cells.
     pub(crate) const LANE: usize = 1 << (sys::rseq::LANE_SHIFT - 3);
+    /// Lanes where threads, not CPUs, count.
+    pub(crate) const THREAD_LANES: usize = 256;
 
-    /// Where a count's cells are, and whether a sequence may add to them.
+    /// Zeroed cells, [`LANE`] in each of some lanes, straight from the system: no two lanes share a page, and a page
+    /// that nobody touches costs nothing.
+    pub(crate) struct Region {
+        start: NonNull<AtomicU64>,
+        lanes: usize,
+    }
+
+    // SAFETY: a region is memory that consists of atomics.
+    unsafe impl Send for Region {}
+
+    impl Region {
+        pub(crate) fn map(lanes: usize) -> Option<Self> {
+            let lane = 1 << sys::rseq::LANE_SHIFT;
+            let start = sys::pages::map(lanes.checked_mul(lane)?, lane)?.cast();
+            Some(Self { start, lanes })
+        }
+
+        /// Lane 0's first cell.
+        pub(crate) fn start(&self) -> NonNull<AtomicU64> {
+            self.start
+        }
+    }
+
+    impl Drop for Region {
+        fn drop(&mut self) {
+            // SAFETY: `start` and the length are those of `map`, and the owner of the region says that it is unused.
+            unsafe { sys::pages::unmap(self.start.cast(), self.lanes << sys::rseq::LANE_SHIFT) };
+        }
+    }
+
+    /// Where a count's cells are, and whether a sequence may add to them; `S` uses the padding.
     #[repr(C)]
-    pub(crate) struct Window {
+    pub(crate) struct Window<S> {
         /// Lane 0's cell. Changes only while no sequence can be under way.
         pub(crate) cells: AtomicPtr<AtomicU64>,
         /// How many lanes a sequence may use: 0 closes the window.
         pub(crate) limit: AtomicU32,
+        /// Not for the sequence.
+        pub(crate) side: S,
     }
 
-    impl Window {
+    impl<S> Window<S> {
         /// Adds `N` to the cell of this CPU unless the window is closed or this thread cannot tell its CPU.
         #[inline(always)]
         pub(crate) fn add<const N: i32>(&self) -> bool {

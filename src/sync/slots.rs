@@ -1,6 +1,12 @@
-//! Clearing many atomic pointers as cheaply as memory.
+//! Slots as the memory that they are: cleared many at once, and asked for ahead of time.
 
 use super::AtomicPtr;
+#[cfg(not(percpu_ref_loom))]
+pub(crate) use crate::sys::prefetch_read;
+
+/// A model has no cache.
+#[cfg(percpu_ref_loom)]
+pub(crate) fn prefetch_read<T>(_at: *const T) {}
 
 /// Sets every slot to null with ordinary stores, which the compiler may join: it does not join atomic ones.
 ///

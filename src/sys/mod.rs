@@ -35,8 +35,3 @@ pub(crate) use backoff::Backoff;
 
 mod prefetch;
 pub(crate) use prefetch::prefetch_read;
-
-/// The environment variable of this name, if it is set and readable.
-pub(crate) fn env(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}

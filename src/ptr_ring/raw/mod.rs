@@ -47,8 +47,7 @@ pub(super) use both::Both;
 pub(super) use memory::Shape;
 
 use super::{CapacityError, Pointer};
-use crate::sync::{AtomicPtr, CHECKED, Ordering, clear_exclusive, order};
-use crate::sys::prefetch_read;
+use crate::sync::{AtomicPtr, CHECKED, Ordering, clear_exclusive, order, prefetch_read};
 use memory::{Header, Memory, has_left, leave};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;

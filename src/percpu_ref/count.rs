@@ -1,0 +1,286 @@
+//! The count itself: get, put and tryget, in a form that other types can embed.
+//!
+//! Nobody asks whether a count is zero before it is killed. So until then it lives in cells that nobody shares, and only
+//! the end of a kill, after a grace period, folds them into the shared word, which can be asked. The fast path is one
+//! addition to a cell. Everything else goes to the shared word, which is right in every mode: while cells are open the
+//! word has BIAS in it and cannot be zero, so a thread that cannot count in a cell counts there.
+//!
+//! After lib/percpu-refcount.c of Linux.
+#![forbid(unsafe_code)]
+
+use super::state::{self, Got, MAX_N, Put, Region};
+use crate::percpu::{Cells, Kind};
+use crate::rcu::{Backend, Flavor};
+use crate::report::{Report, ReportKind, contain};
+use crate::sync::{AtomicU8, AtomicU64, Event, Ordering, Packed, fence, order, within};
+use std::borrow::Cow;
+
+/// What has a count inside, and what becomes of it at zero.
+pub(crate) trait Host: Send + Sync + 'static {
+    /// The flavour whose sections the count is touched in.
+    type Flavor: Flavor;
+
+    /// The count.
+    fn core(&self) -> &Core;
+
+    /// Runs when the last reference is gone: once for each life.
+    fn release(&self);
+}
+
+/// A confirm that waits for the end of a switch.
+pub(super) type Confirm = Box<dyn FnOnce() + Send>;
+
+/// What is needed rarely, and allocated when it is.
+#[derive(Default)]
+pub(super) struct Cold {
+    pub(super) name: Option<Cow<'static, str>>,
+    /// In the order in which they were asked for.
+    pub(super) confirms: Vec<Confirm>,
+}
+
+/// A count. It lies at the start of what the types that count most allocate, so that the fast path finds it there.
+///
+/// # Invariants
+/// 1. The cells are open exactly when BIAS is in `shared` and BUSY is not set; in between, during a switch, the cells
+///    are closed and BIAS is still in. (A saturated word has no bias; its cells may be open.)
+/// 2. BUSY is set by whoever closes the cells or finds something to confirm; he, or who works for him, calls `finish`.
+#[repr(C)]
+pub(crate) struct Core {
+    pub(super) cells: Cells<AtomicU8>,
+    /// See [`state`]. Written by slow-path gets and puts of everyone, and by switches under `slow`.
+    pub(super) shared: AtomicU64,
+    /// Serialises switches. Under it, only the registry of section words is locked; no user code runs under it. The event
+    /// beside it announces changes of the flags.
+    pub(super) slow: Packed<Option<Box<Cold>>, Event>,
+}
+
+/// The flags. All are read without a lock; RELEASING, RELEASED and MISUSED are also set without it.
+pub(super) mod flag {
+    /// A switch is under way: a grace period, or the confirms after it.
+    pub(crate) const BUSY: u8 = 1;
+    /// The end of the switch drops the first reference.
+    pub(crate) const KILLING: u8 = 2;
+    /// Stay atomic until `switch_to_percpu`.
+    pub(crate) const STICKY: u8 = 4;
+    /// The cells are kept for another life.
+    pub(crate) const ALLOW_REINIT: u8 = 8;
+    /// `release` has begun in this life.
+    pub(crate) const RELEASING: u8 = 16;
+    /// `release` has returned in this life.
+    pub(crate) const RELEASED: u8 = 32;
+    /// Misuse has been reported.
+    pub(crate) const MISUSED: u8 = 64;
+}
+
+/// The kind of cells that suits a flavour in this process.
+pub(super) fn kind_for<F: Flavor>() -> Kind {
+    match F::backend() {
+        Backend::Epoch => Kind::Thread,
+        Backend::Rseq => Kind::Cpu,
+        Backend::Membarrier | Backend::Fence => Kind::Lane,
+    }
+}
+
+impl Core {
+    pub(super) fn flags(&self) -> &AtomicU8 {
+        self.cells.side()
+    }
+
+    pub(super) fn name(&self) -> Option<Cow<'static, str>> {
+        self.slow.lock().as_ref().and_then(|cold| cold.name.clone())
+    }
+
+    /// What marks a callback of this count on its thread.
+    pub(super) fn key(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Takes a reference; the caller holds one.
+    #[inline(always)]
+    pub(crate) fn get<F: Flavor>(&self) {
+        if !self.cells.add::<1>() {
+            self.get_slowly::<F>(1);
+        }
+    }
+
+    /// Takes `n` references; the caller holds one.
+    #[inline]
+    pub(crate) fn get_many<F: Flavor>(&self, n: usize) {
+        match n {
+            0 => {}
+            1..=MAX_N if self.cells.add_many(n as u64) => {}
+            1..=MAX_N => self.get_slowly::<F>(n),
+            _ => self.misused(ReportKind::TooMany),
+        }
+    }
+
+    /// Takes a reference unless none is left.
+    #[inline(always)]
+    pub(crate) fn tryget<F: Flavor>(&self) -> bool {
+        self.cells.add::<1>() || self.tryget_slowly::<F>(1, false)
+    }
+
+    /// Takes `n` references unless none is left.
+    #[inline]
+    pub(crate) fn tryget_many<F: Flavor>(&self, n: usize) -> bool {
+        match n {
+            0 => !self.is_zero(),
+            1..=MAX_N => self.cells.add_many(n as u64) || self.tryget_slowly::<F>(n, false),
+            _ => {
+                self.misused(ReportKind::TooMany);
+                true
+            }
+        }
+    }
+
+    /// Takes a reference unless a kill has begun.
+    #[inline(always)]
+    pub(crate) fn tryget_live<F: Flavor>(&self) -> bool {
+        self.cells.add::<1>() || self.tryget_slowly::<F>(1, true)
+    }
+
+    /// Adds to a cell inside a section, where cells are found that way.
+    #[inline]
+    fn add_in_section<F: Flavor>(&self, n: u64) -> bool {
+        // The first look is a hint, to spare a section; the one inside the section decides.
+        self.cells.counts_in_sections()
+            && self.cells.is_open()
+            && F::count_in_section(|lane| self.cells.add_in_section(lane, n))
+    }
+
+    #[inline(never)]
+    fn get_slowly<F: Flavor>(&self, n: usize) {
+        if self.add_in_section::<F>(n as u64) {
+            return;
+        }
+        let units = state::units(n);
+        // Relaxed: the caller holds a reference, so nothing is learnt here.
+        let old = self.shared.fetch_add(units, Ordering::Relaxed);
+        match state::got(old, units) {
+            Got::Counted => {}
+            Got::Drifted => self.saturate(),
+            Got::AfterRelease => self.misused(ReportKind::GetAfterRelease),
+            Got::TooMany => self.misused(ReportKind::TooMany),
+        }
+    }
+
+    #[inline(never)]
+    fn tryget_slowly<F: Flavor>(&self, n: usize, live: bool) -> bool {
+        if self.add_in_section::<F>(n as u64) {
+            return true;
+        }
+        let units = state::units(n);
+        // Acquire [T1]: pairs with Release [T2] in `reinit` and `resurrect`: who gets into a new life sees its beginning.
+        let got = self.shared.fetch_update(order("T1", Ordering::Acquire), Ordering::Relaxed, |word| {
+            let refused = state::is_zero(word) || (live && state::is_dead(word));
+            (!refused).then(|| word.wrapping_add(units))
+        });
+        match got.map(|old| state::got(old, units)) {
+            Err(_) => return false,
+            Ok(Got::Counted | Got::AfterRelease) => {}
+            Ok(Got::Drifted) => self.saturate(),
+            Ok(Got::TooMany) => self.misused(ReportKind::TooMany),
+        }
+        true
+    }
+
+    /// No reference is left. Only a look: `release` may not have run yet.
+    pub(crate) fn is_zero(&self) -> bool {
+        state::is_zero(self.shared.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn is_dying(&self) -> bool {
+        state::is_dead(self.shared.load(Ordering::Acquire))
+    }
+
+    pub(super) fn is_saturated(&self) -> bool {
+        state::region(self.shared.load(Ordering::Relaxed)) == Region::Saturated
+    }
+
+    /// References out now, the first one included; exact if nobody counts meanwhile.
+    pub(crate) fn estimate(&self) -> i64 {
+        let word = self.shared.load(Ordering::Relaxed);
+        let sum = if state::region(word) == Region::Biased { self.cells.sum() } else { 0 };
+        state::estimate(word, sum)
+    }
+
+    /// References that users hold; exact if nobody counts meanwhile. A saturated count tells nothing.
+    pub(super) fn references_of_users(&self) -> u64 {
+        if self.is_saturated() {
+            return 0;
+        }
+        let first = i64::from(state::has_first(self.shared.load(Ordering::Relaxed)));
+        (self.estimate() - first).try_into().unwrap_or(0)
+    }
+
+    /// Brings a saturated word, or one that has to be, to the middle of its region.
+    #[cold]
+    fn saturate(&self) {
+        let _ = self.shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| Some(state::saturate(word)));
+    }
+
+    /// Saturates the count, reports that once, and wakes those who wait for a release that will never come.
+    #[cold]
+    pub(super) fn misused(&self, kind: ReportKind) {
+        self.saturate();
+        if self.flags().fetch_or(flag::MISUSED, Ordering::Relaxed) & flag::MISUSED == 0 {
+            self.slow.side.notify_all();
+            Report::new(self.name(), kind).send();
+        }
+    }
+}
+
+/// Drops a reference, and releases if it was the last.
+#[inline(always)]
+pub(crate) fn put<H: Host>(host: &H) {
+    if !host.core().cells.add::<-1>() {
+        put_slowly(host, 1);
+    }
+}
+
+/// Drops `n` references, and releases if they were the last.
+#[inline]
+pub(crate) fn put_many<H: Host>(host: &H, n: usize) {
+    match n {
+        0 => {}
+        1..=MAX_N if host.core().cells.add_many((n as u64).wrapping_neg()) => {}
+        1..=MAX_N => put_slowly(host, n),
+        _ => host.core().misused(ReportKind::TooMany),
+    }
+}
+
+#[inline(never)]
+fn put_slowly<H: Host>(host: &H, n: usize) {
+    let core = host.core();
+    if core.add_in_section::<H::Flavor>((n as u64).wrapping_neg()) {
+        return;
+    }
+    let units = state::units(n);
+    // Release [D1]: pairs with the fence [D2] of whoever drops the last reference.
+    let old = core.shared.fetch_sub(units, order("D1", Ordering::Release));
+    match state::put(old, units) {
+        Put::Counted => {}
+        Put::Last => release(host),
+        Put::Drifted => core.saturate(),
+        Put::Surplus => core.misused(ReportKind::SurplusPut),
+    }
+}
+
+/// Releases, when the last reference is gone.
+///
+/// Nothing here takes a lock, because a `put` in a signal handler may end here.
+#[cold]
+pub(super) fn release<H: Host>(host: &H) {
+    let core = host.core();
+    // Acquire [D2]: pairs with Release [D1] in every put: `release` sees what the holders did.
+    fence("D2", Ordering::Acquire);
+    if core.flags().fetch_or(flag::RELEASING, Ordering::Relaxed) & flag::RELEASING != 0 {
+        // It was at zero before, so somebody took a reference on a released ref, and this was its put.
+        core.misused(ReportKind::GetAfterRelease);
+        return;
+    }
+    within(core.key(), || contain(|| core.name(), || host.release()));
+    // Release [W1]: pairs with Acquire [W2] in `wait_zero`: the waiter sees what `release` did.
+    core.flags().fetch_or(flag::RELEASED, order("W1", Ordering::Release));
+    core.slow.side.notify_all();
+}

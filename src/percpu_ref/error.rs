@@ -1,0 +1,113 @@
+//! What can be wrong with a call, each with what to do about it.
+#![forbid(unsafe_code)]
+
+use std::borrow::Cow;
+use std::error::Error;
+use std::fmt;
+
+/// The ref has been killed already; this kill changed nothing, and its `confirm` was dropped unrun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct AlreadyDying;
+
+impl fmt::Display for AlreadyDying {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the ref has been killed already; only the first kill counts")
+    }
+}
+
+impl Error for AlreadyDying {}
+
+/// The ref gives its counters up at its first switch to atomic mode, because it was not built with
+/// [`allow_reinit`](crate::Builder::allow_reinit).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct NotReinitable;
+
+impl fmt::Display for NotReinitable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the ref cannot go back to per-CPU mode; build it with allow_reinit(true)")
+    }
+}
+
+impl Error for NotReinitable {}
+
+/// Why a ref was not brought back to life. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReviveError {
+    /// It is alive.
+    NotDying,
+    /// It was not built with [`allow_reinit`](crate::Builder::allow_reinit).
+    NotReinitable,
+    /// It was to be reinitialised, and references are out or `release` has not returned:
+    /// [`wait_zero`](crate::PercpuRef::wait_zero) first.
+    StillReferenced,
+    /// It was to be resurrected, and no reference is left: [`reinit`](crate::PercpuRef::reinit) starts a new life.
+    Released,
+}
+
+impl fmt::Display for ReviveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotDying => "the ref is alive; only a killed ref can be revived",
+            Self::NotReinitable => "the ref cannot be revived; build it with allow_reinit(true)",
+            Self::StillReferenced => "references are out or release still runs; call wait_zero before reinit",
+            Self::Released => "the last reference is gone; start a new life with reinit",
+        })
+    }
+}
+
+impl Error for ReviveError {}
+
+/// A wait ran out of time: references are still out, or `release` has not returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outstanding {
+    pub(super) name: Option<Cow<'static, str>>,
+    pub(super) count: u64,
+    pub(super) saturated: bool,
+}
+
+impl Outstanding {
+    /// The name of the ref, if it has one.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// How many references were out at the end of the wait, the first one, which a kill drops, included. 0: `release`
+    /// was still running.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether the ref is saturated: after a surplus put, say, it will never be released.
+    pub fn is_saturated(&self) -> bool {
+        self.saturated
+    }
+}
+
+impl fmt::Display for Outstanding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "ref `{name}` ")?,
+            None => f.write_str("a ref without a name ")?,
+        }
+        match self.count {
+            _ if self.saturated => f.write_str("is saturated after misuse and will never be released"),
+            0 => f.write_str("has no reference out, but its release has not returned"),
+            1 => f.write_str("still has 1 reference out"),
+            n => write!(f, "still has {n} references out"),
+        }
+    }
+}
+
+impl Error for Outstanding {}
+
+/// There is no memory for the counters of another ref.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OutOfMemory;
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no memory for the counters of another ref; drop some that are not needed")
+    }
+}
+
+impl Error for OutOfMemory {}

@@ -1,0 +1,334 @@
+//! Switches between the modes: kill, confirm, revive.
+//!
+//! # The course of a switch to atomic mode
+//!
+//! 1. Under the lock: mark what is wanted (DEAD for a kill), close the cells, set BUSY.
+//! 2. A grace period: whoever saw the cells open has counted.
+//! 3. Sum *all* cells, and change the shared word *once*, by the sum and the bias together. Adding cell by cell could pass
+//!    through zero, when a get was counted in one cell and its put in another.
+//! 4. The confirms, in the order asked for, under no lock. They may ask for more: that is done in the same switch,
+//!    because everybody has left the cells already.
+//! 5. Under the lock: a kill drops the first reference; a switch that nobody wants any more opens the cells again; BUSY
+//!    is cleared.
+//! 6. If the first reference was the last one, `release`, under no lock.
+//!
+//! A switch that finds the cells closed skips 2 and 3. One that finds BUSY leaves its confirm to the switch under way,
+//! which is good for both: the grace period covers whoever saw the cells open, and DEAD is in the shared word, which
+//! everybody else uses.
+//!
+//! The way back needs no grace period: the bias goes in, the cells are zeroed and then opened. A thread that has not
+//! noticed yet counts on the shared word, which is right.
+#![forbid(unsafe_code)]
+
+use super::count::{Cold, Confirm, Core, Host, flag, release};
+use super::error::{AlreadyDying, NotReinitable, Outstanding, ReviveError};
+use super::state::{self, BIAS, DEAD, FIRST, Region};
+use crate::rcu::{Flavor, Sealed, about_to_block, assert_no_section};
+use crate::report::{ReportKind, contain};
+use crate::sync::{Ordering, Quiescent, is_within, order, within};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What has to happen next, after the lock has been dropped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// Somebody else finishes the switch.
+    Nothing,
+    /// The cells were open: a grace period, then `finish`.
+    GracePeriod,
+    /// The cells were closed: `finish`.
+    Finish,
+}
+
+impl Core {
+    fn has(&self, flags: u8) -> bool {
+        self.flags().load(Ordering::Relaxed) & flags != 0
+    }
+
+    /// Begins a switch, or joins the one under way. Under the lock.
+    fn begin_switch(&self, cold: &mut Option<Box<Cold>>, confirm: Option<Confirm>) -> Next {
+        if let Some(confirm) = confirm {
+            cold.get_or_insert_default().confirms.push(confirm);
+        }
+        if self.flags().fetch_or(flag::BUSY, Ordering::Relaxed) & flag::BUSY != 0 {
+            Next::Nothing
+        } else if self.cells.is_open() {
+            // The stores need no order of their own: `heavy` comes after them.
+            self.cells.close();
+            Next::GracePeriod
+        } else {
+            Next::Finish
+        }
+    }
+
+    /// Marks the count dead and begins the switch; `confirm` comes back if somebody was first.
+    fn begin_kill(&self, confirm: Option<Confirm>) -> Result<Next, Option<Confirm>> {
+        let mut cold = self.slow.lock();
+        if self.shared.fetch_or(DEAD, Ordering::Relaxed) & DEAD != 0 {
+            return Err(confirm);
+        }
+        self.flags().fetch_or(flag::KILLING, Ordering::Relaxed);
+        Ok(self.begin_switch(&mut cold, confirm))
+    }
+
+    /// Brings the cells' sum into the shared word, after the grace period.
+    fn fold(&self, quiescent: Quiescent) {
+        let sum = self.cells.sum();
+        let mut surplus = false;
+        // Relaxed: the grace period has made the sum visible here, and each later step of this thread publishes it.
+        let _ = self.shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
+            let folded = state::fold(word, sum)?;
+            surplus = folded.is_err();
+            Some(folded.unwrap_or_else(|saturated| saturated))
+        });
+        if surplus {
+            self.misused(ReportKind::SurplusPut);
+        }
+        if !self.has(flag::ALLOW_REINIT) {
+            self.cells.free(quiescent);
+        }
+    }
+
+    /// Opens the cells, if they should be open. Under the lock, with BUSY not set or about to be cleared.
+    fn open_again(&self) {
+        let word = self.shared.load(Ordering::Relaxed);
+        if self.cells.is_open() || state::is_dead(word) || self.has(flag::STICKY) || !self.has(flag::ALLOW_REINIT) {
+            return;
+        }
+        let biased = self.shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
+            (state::region(word) == Region::Plain).then_some(word.wrapping_add(BIAS))
+        });
+        if biased.is_ok() {
+            self.cells.open();
+        }
+    }
+
+    /// The end of a switch; true if the last reference went with it. Under the lock.
+    fn end_switch(&self) -> bool {
+        let mut last = false;
+        if self.flags().fetch_and(!flag::KILLING, Ordering::Relaxed) & flag::KILLING != 0 {
+            // Release [D1]: as in a put.
+            let dropped = self.shared.fetch_update(order("D1", Ordering::Release), Ordering::Relaxed, |word| {
+                (state::region(word) == Region::Plain).then_some(word & !FIRST)
+            });
+            last = dropped.is_ok_and(|word| state::is_zero(word & !FIRST));
+        } else {
+            self.open_again();
+        }
+        // Release [W3]: pairs with Acquire [W4] in `wait_until_idle`: the waiter sees what the confirms did.
+        self.flags().fetch_and(!flag::BUSY, order("W3", Ordering::Release));
+        last
+    }
+
+    /// Blocks until `done`, or until the deadline; the queues go on meanwhile.
+    fn wait<F: Flavor>(&self, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
+        if done() {
+            return true;
+        }
+        F::kick();
+        about_to_block();
+        self.slow.side.wait_until(deadline, done)
+    }
+
+    fn wait_until_idle<F: Flavor>(&self) {
+        // Acquire [W4]: pairs with Release [W3] in `end_switch`.
+        self.wait::<F>(None, || self.flags().load(order("W4", Ordering::Acquire)) & flag::BUSY == 0);
+    }
+
+    /// Panics where a wait for this count could not end.
+    #[track_caller]
+    fn assert_may_wait<F: Flavor>(&self, what: &str) {
+        assert_no_section::<F>(what);
+        assert!(!is_within(self.key()), "{what} inside a callback of the same ref would wait for itself");
+    }
+
+    /// Blocks until `release` has returned. An error: the deadline has passed, or it never will.
+    pub(crate) fn wait_zero<F: Flavor>(&self, limit: Option<Duration>) -> Result<(), Outstanding> {
+        self.assert_may_wait::<F>("wait_zero");
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        // Acquire [W2]: pairs with Release [W1] in `release`.
+        let released = || self.flags().load(order("W2", Ordering::Acquire)) & flag::RELEASED != 0;
+        self.wait::<F>(deadline, || released() || self.is_saturated());
+        if released() && !self.is_saturated() {
+            return Ok(());
+        }
+        Err(self.outstanding())
+    }
+
+    /// What is out now.
+    pub(crate) fn outstanding(&self) -> Outstanding {
+        Outstanding {
+            name: self.name(),
+            count: self.estimate().try_into().unwrap_or(0),
+            saturated: self.is_saturated(),
+        }
+    }
+
+    /// As [`PercpuRef::switch_to_percpu`](super::PercpuRef::switch_to_percpu).
+    pub(super) fn switch_to_percpu(&self) -> Result<(), NotReinitable> {
+        let _cold = self.slow.lock();
+        if !self.has(flag::ALLOW_REINIT) {
+            return Err(NotReinitable);
+        }
+        self.flags().fetch_and(!flag::STICKY, Ordering::Relaxed);
+        if !self.has(flag::BUSY) {
+            self.open_again();
+        }
+        Ok(())
+    }
+
+    /// As [`PercpuRef::resurrect`](super::PercpuRef::resurrect).
+    pub(super) fn resurrect<F: Flavor>(&self) -> Result<(), ReviveError> {
+        let in_callback = is_within(self.key());
+        let mut checked = in_callback;
+        loop {
+            let cold = self.slow.lock();
+            let word = self.shared.load(Ordering::Relaxed);
+            if !state::is_dead(word) {
+                return Err(ReviveError::NotDying);
+            }
+            if !self.has(flag::ALLOW_REINIT) {
+                return Err(ReviveError::NotReinitable);
+            }
+            if !checked {
+                drop(cold);
+                assert_no_section::<F>("resurrect");
+                checked = true;
+                continue;
+            }
+            if self.has(flag::BUSY) && !in_callback {
+                drop(cold);
+                self.wait_until_idle::<F>();
+                continue;
+            }
+            // Release [T2]: pairs with Acquire [T1] in `tryget_live`.
+            self.shared
+                .fetch_update(order("T2", Ordering::Release), Ordering::Relaxed, |word| {
+                    (!state::is_zero(word)).then_some((word & !DEAD) | FIRST)
+                })
+                .map_err(|_| ReviveError::Released)?;
+            // In its own confirm, the kill has not dropped the first reference yet, and now it will not.
+            self.flags().fetch_and(!flag::KILLING, Ordering::Relaxed);
+            if !self.has(flag::BUSY) {
+                self.open_again();
+            }
+            return Ok(());
+        }
+    }
+
+    /// As [`PercpuRef::reinit`](super::PercpuRef::reinit).
+    pub(super) fn reinit(&self) -> Result<(), ReviveError> {
+        let _cold = self.slow.lock();
+        if !state::is_dead(self.shared.load(Ordering::Relaxed)) {
+            return Err(ReviveError::NotDying);
+        }
+        if !self.has(flag::ALLOW_REINIT) {
+            return Err(ReviveError::NotReinitable);
+        }
+        // Acquire [W2]: the next life begins after the release of this one.
+        if self.flags().load(order("W2", Ordering::Acquire)) & flag::RELEASED == 0 {
+            return Err(ReviveError::StillReferenced);
+        }
+        // Before the word: the first reference can be gone again at once.
+        self.flags().fetch_and(!(flag::RELEASING | flag::RELEASED), Ordering::Relaxed);
+        // Release [T2]: pairs with Acquire [T1] in `tryget_live`.
+        let born = self.shared.compare_exchange(DEAD, FIRST, order("T2", Ordering::Release), Ordering::Relaxed);
+        if born.is_err() {
+            // Misuse has saturated it.
+            self.flags().fetch_or(flag::RELEASING | flag::RELEASED, Ordering::Relaxed);
+            return Err(ReviveError::StillReferenced);
+        }
+        if !self.has(flag::BUSY) {
+            self.open_again();
+        }
+        Ok(())
+    }
+}
+
+/// Runs the rest of a switch in the callback thread.
+fn finish_later<H: Host>(host: &Arc<H>, next: Next) {
+    let host = Arc::clone(host);
+    match next {
+        Next::Nothing => {}
+        Next::GracePeriod => H::Flavor::after_counters(move |quiescent| finish(&*host, Some(quiescent))),
+        Next::Finish => H::Flavor::soon(move || finish(&*host, None)),
+    }
+}
+
+/// Runs the rest of a switch here.
+fn finish_here<H: Host>(host: &H, next: Next) {
+    match next {
+        Next::Nothing => host.core().wait_until_idle::<H::Flavor>(),
+        Next::GracePeriod => finish(host, Some(H::Flavor::wait_for_counters())),
+        Next::Finish => finish(host, None),
+    }
+}
+
+/// Steps 3 to 6 of a switch. `quiescent`: the cells were open when it began.
+fn finish<H: Host>(host: &H, quiescent: Option<Quiescent>) {
+    let core = host.core();
+    if let Some(quiescent) = quiescent {
+        core.fold(quiescent);
+    }
+    let last = loop {
+        let mut cold = core.slow.lock();
+        let confirms = cold.as_mut().map(|cold| std::mem::take(&mut cold.confirms)).unwrap_or_default();
+        if confirms.is_empty() {
+            if cold.as_ref().is_some_and(|cold| cold.name.is_none()) {
+                *cold = None;
+            }
+            break core.end_switch();
+        }
+        drop(cold);
+        for confirm in confirms {
+            within(core.key(), || contain(|| core.name(), confirm));
+        }
+    };
+    core.slow.side.notify_all();
+    if last {
+        release(host);
+    }
+}
+
+/// As [`PercpuRef::kill_and_confirm`](super::PercpuRef::kill_and_confirm).
+pub(crate) fn kill<H: Host>(host: &Arc<H>, confirm: Option<Confirm>) -> Result<(), AlreadyDying> {
+    let next = host.core().begin_kill(confirm).map_err(|_| AlreadyDying)?;
+    finish_later(host, next);
+    Ok(())
+}
+
+/// As [`PercpuRef::kill_sync`](super::PercpuRef::kill_sync).
+pub(crate) fn kill_sync<H: Host>(host: &H) -> Result<(), AlreadyDying> {
+    host.core().assert_may_wait::<H::Flavor>("kill_sync");
+    let next = host.core().begin_kill(None).map_err(|_| AlreadyDying)?;
+    finish_here(host, next);
+    Ok(())
+}
+
+/// As [`PercpuRef::switch_to_atomic`](super::PercpuRef::switch_to_atomic).
+pub(super) fn switch_to_atomic<H: Host>(host: &Arc<H>, confirm: Confirm) {
+    let core = host.core();
+    let next = {
+        let mut cold = core.slow.lock();
+        core.flags().fetch_or(flag::STICKY, Ordering::Relaxed);
+        core.begin_switch(&mut cold, Some(confirm))
+    };
+    finish_later(host, next);
+}
+
+/// As [`PercpuRef::switch_to_atomic_sync`](super::PercpuRef::switch_to_atomic_sync).
+pub(super) fn switch_to_atomic_sync<H: Host>(host: &H) {
+    let core = host.core();
+    core.assert_may_wait::<H::Flavor>("switch_to_atomic_sync");
+    loop {
+        let next = {
+            let mut cold = core.slow.lock();
+            core.flags().fetch_or(flag::STICKY, Ordering::Relaxed);
+            if !core.has(flag::BUSY) && !core.cells.is_open() {
+                return;
+            }
+            core.begin_switch(&mut cold, None)
+        };
+        finish_here(host, next);
+    }
+}

@@ -1,0 +1,142 @@
+//! The plain flavour: an epoch pin.
+//!
+//! A reader announces the epoch that it entered in and runs a full fence; an epoch ends when nobody is left in the one
+//! before. It needs nothing from the kernel, and the fence is most of what it costs.
+
+use super::callback::{Queue, QueueKind, State};
+use super::grace::{self, Grace};
+use super::{Backend, Flavor, Sealed};
+use crate::sync::{Condvar, Mutex, Quiescent, epoch, global, local, on_fork};
+use std::cell::Cell;
+use std::sync::Once;
+
+/// Sections are epoch pins of the [crossbeam-epoch](https://docs.rs/crossbeam-epoch) crate, with a full fence each.
+///
+/// The pins are those of crossbeam's default collector: a guard of `crossbeam_epoch::pin()` held by the program is a
+/// section of this flavour too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Plain;
+
+/// An open section of [`Plain`].
+pub struct PlainGuard {
+    guard: Option<epoch::Guard>,
+}
+
+impl std::fmt::Debug for PlainGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PlainGuard")
+    }
+}
+
+global! {
+    static GRACE: Grace = Grace { state: Mutex::new(grace::State::new()), ended: Condvar::new() };
+}
+global! {
+    static QUEUE: Queue = Queue {
+        kind: QueueKind::Plain,
+        wait,
+        is_in_section: epoch::is_pinned,
+        leave_to_guard,
+        state: Mutex::new(State::new()),
+        work: Condvar::new(),
+        returned: Condvar::new(),
+    };
+}
+local! {
+    /// Callbacks wait for the outermost guard of this thread.
+    static CALLBACKS: Cell<bool> = Cell::new(false);
+}
+
+/// Waits for a grace period, shared with others who wait.
+fn wait() {
+    GRACE.wait(epoch::wait_for_readers);
+}
+
+fn leave_to_guard() {
+    CALLBACKS.with(|callbacks| callbacks.set(true));
+}
+
+pub(super) fn queue() -> &'static Queue {
+    static FORKS: Once = Once::new();
+    FORKS.call_once(|| {
+        on_fork(|| {
+            let (mut queue, mut grace) = (QUEUE.state.lock(), GRACE.state.lock());
+            Box::new(move |in_child| {
+                if in_child {
+                    queue.forget_workers();
+                    grace.forget_running();
+                }
+            })
+        });
+    });
+    &QUEUE
+}
+
+impl Drop for PlainGuard {
+    #[inline]
+    fn drop(&mut self) {
+        drop(self.guard.take());
+        if CALLBACKS.with(Cell::get) && !epoch::is_pinned() {
+            CALLBACKS.with(|callbacks| callbacks.set(false));
+            queue().kick();
+        }
+    }
+}
+
+impl Flavor for Plain {
+    type Guard = PlainGuard;
+
+    #[inline]
+    fn read_lock() -> PlainGuard {
+        PlainGuard { guard: Some(epoch::pin()) }
+    }
+
+    fn synchronize() {
+        super::assert_no_section::<Self>("synchronize");
+        queue();
+        wait();
+    }
+
+    fn call(f: impl FnOnce() + Send + 'static) {
+        queue().call(Box::new(f));
+    }
+
+    fn barrier() {
+        super::assert_may_barrier::<Self>();
+        queue().barrier();
+    }
+
+    fn backend() -> Backend {
+        Backend::Epoch
+    }
+}
+
+impl Sealed for Plain {
+    fn is_in_section() -> bool {
+        epoch::is_pinned()
+    }
+
+    #[inline]
+    fn count_in_section(count: impl FnOnce(Option<usize>) -> bool) -> bool {
+        let _section = epoch::pin();
+        count(None)
+    }
+
+    fn wait_for_counters() -> Quiescent {
+        queue();
+        wait();
+        Quiescent::reached()
+    }
+
+    fn after_counters(job: impl FnOnce(Quiescent) + Send + 'static) {
+        queue().after_grace_period(Box::new(|| job(Quiescent::reached())));
+    }
+
+    fn soon(job: impl FnOnce() + Send + 'static) {
+        queue().soon(Box::new(job));
+    }
+
+    fn kick() {
+        queue().kick();
+    }
+}

@@ -1,0 +1,270 @@
+//! The section words of the threads.
+//!
+//! A thread tells in a word of its own whether it is inside a section: the word is odd while it is. Only the thread
+//! writes it, without a locked instruction; whoever waits for readers looks at all of them. The words are never freed,
+//! and pass to a new thread when theirs exits, so there are as many as threads were alive at once.
+//!
+//! # How the reader gets along without a fence
+//!
+//! A reader makes its word odd and then reads what the section is about; a waiter changes that and then looks at the
+//! words. Each side writes one thing and reads another, so both could miss each other if either let its read pass its
+//! write. The waiter's [`heavy`] makes every thread run a full fence at that moment. A reader is either past its write
+//! then, and the waiter sees it and waits; or it has not come to its write yet, and everything that it reads later is
+//! newer than the waiter's change. The reader's [`light`] only keeps the compiler from turning its two steps around.
+//!
+//! After liburcu's memb flavour.
+
+use crate::sync::{
+    AtomicUsize, Backoff, CachePadded, Mutex, Ordering, fence, global, heavy, light, local, on_fork, order,
+    register_membarrier, set_thread_lanes_in_use,
+};
+use std::cell::Cell;
+use std::sync::OnceLock;
+
+/// A thread's place in the registry.
+pub(super) struct Record {
+    /// Odd inside a section. Written by the thread that has the record, read by waiters.
+    word: CachePadded<AtomicUsize>,
+    /// The number of the record, and of the thread's lane.
+    lane: usize,
+    /// The reader runs the fence itself: the system has no membarrier.
+    fence: bool,
+}
+
+#[derive(Default)]
+struct Registry {
+    records: Vec<&'static Record>,
+    /// The lanes of records that no thread has.
+    free: Vec<usize>,
+}
+
+global! {
+    static REGISTRY: Mutex<Registry> = Mutex::new(Registry { records: Vec::new(), free: Vec::new() });
+}
+
+/// What this thread knows about itself. No destructor: it can be used until the very end of the thread.
+struct Here {
+    record: Cell<Option<&'static Record>>,
+    /// How many guards are alive.
+    depth: Cell<usize>,
+    /// Something is to be done when the outermost guard drops: a bit set of the constants below.
+    chores: Cell<u8>,
+}
+
+/// The record belongs to no exit guard: give it back at the end of the section.
+const GIVE_BACK: u8 = 1;
+/// Callbacks wait that no thread could be started for.
+const CALLBACKS: u8 = 2;
+
+local! {
+    static HERE: Here = Here { record: Cell::new(None), depth: Cell::new(0), chores: Cell::new(0) };
+}
+
+/// Gives the record back when the thread exits.
+struct Exit;
+
+local! {
+    static EXIT: Exit = Exit;
+}
+
+impl Drop for Exit {
+    fn drop(&mut self) {
+        let _ = HERE.try_with(|here| {
+            if here.depth.get() == 0 {
+                give_back(here);
+            } else {
+                // A guard lives on in another thread-local, or was forgotten.
+                here.chores.set(here.chores.get() | GIVE_BACK);
+            }
+        });
+    }
+}
+
+/// Whether waiters have a membarrier.
+pub(super) fn has_membarrier() -> bool {
+    static HAS: OnceLock<bool> = OnceLock::new();
+    *HAS.get_or_init(|| !super::sched::is_fence_asked_for() && register_membarrier())
+}
+
+fn registry() -> &'static Mutex<Registry> {
+    static FORKS: OnceLock<()> = OnceLock::new();
+    FORKS.get_or_init(|| {
+        on_fork(|| {
+            let mut registry = REGISTRY.lock();
+            Box::new(move |in_child| {
+                if in_child {
+                    registry.forget_other_threads();
+                }
+            })
+        });
+    });
+    &REGISTRY
+}
+
+impl Registry {
+    /// In a forked child: the other threads, and their sections, are gone.
+    fn forget_other_threads(&mut self) {
+        let own = HERE.with(|here| here.record.get().map(|record| record.lane));
+        self.free.clear();
+        for record in self.records.iter().filter(|record| Some(record.lane) != own) {
+            record.word.store(0, Ordering::Relaxed);
+            self.free.push(record.lane);
+        }
+    }
+
+    fn take(&mut self, fence: bool) -> &'static Record {
+        match self.free.pop() {
+            Some(lane) => self.records[lane],
+            None => {
+                let word = CachePadded::new(AtomicUsize::new(0));
+                let record = Box::leak(Box::new(Record { word, lane: self.records.len(), fence }));
+                self.records.push(record);
+                set_thread_lanes_in_use(self.records.len());
+                record
+            }
+        }
+    }
+}
+
+/// Takes a record for this thread, if it may keep one.
+#[cold]
+fn take(here: &Here) -> Option<&'static Record> {
+    if EXIT.try_with(|_| ()).is_err() {
+        return None;
+    }
+    let fence = !has_membarrier();
+    let record = registry().lock().take(fence);
+    here.record.set(Some(record));
+    Some(record)
+}
+
+#[cold]
+fn give_back(here: &Here) {
+    if let Some(record) = here.record.take() {
+        registry().lock().free.push(record.lane);
+    }
+}
+
+impl Record {
+    /// Begins the section.
+    #[inline(always)]
+    fn enter(&self, word: usize) {
+        // Release [S5]: pairs with Acquire [S4]. A waiter that finds us in the *next* section sees what the one before did:
+        // the store that ended that one is not the one that he reads.
+        self.word.store(word + 1, order("S5", Ordering::Release));
+        // light [S1]: pairs with heavy [S2] in `wait_for_readers`.
+        // - We come first: the waiter sees an odd word and waits.
+        // - The waiter comes first: we see what it changed.
+        if self.fence {
+            fence("S1", Ordering::SeqCst);
+        } else {
+            light("S1");
+        }
+    }
+
+    /// Ends the section.
+    #[inline(always)]
+    fn leave(&self, word: usize) {
+        // Release [S3]: pairs with Acquire [S4]. Whoever sees the section over sees what was done in it.
+        self.word.store(word.wrapping_add(2), order("S3", Ordering::Release));
+    }
+}
+
+/// Begins a section, or a nested one.
+#[inline]
+pub(super) fn read_lock() {
+    HERE.with(|here| {
+        let depth = here.depth.get();
+        here.depth.set(depth + 1);
+        if depth == 0 {
+            let record = here.record.get().unwrap_or_else(|| take_for_a_while(here));
+            record.enter(record.word.load(Ordering::Relaxed));
+        }
+    });
+}
+
+/// A record for a thread that is about to end: it is given back with the section.
+#[cold]
+fn take_for_a_while(here: &Here) -> &'static Record {
+    take(here).unwrap_or_else(|| {
+        let fence = !has_membarrier();
+        let record = registry().lock().take(fence);
+        here.record.set(Some(record));
+        here.chores.set(here.chores.get() | GIVE_BACK);
+        record
+    })
+}
+
+/// Ends a section; true if callbacks are to be run now.
+#[inline]
+pub(super) fn read_unlock() -> bool {
+    HERE.with(|here| {
+        let depth = here.depth.get() - 1;
+        here.depth.set(depth);
+        if depth == 0 {
+            if let Some(record) = here.record.get() {
+                record.leave(record.word.load(Ordering::Relaxed) - 1);
+            }
+            if here.chores.get() != 0 {
+                return do_chores(here);
+            }
+        }
+        false
+    })
+}
+
+#[cold]
+fn do_chores(here: &Here) -> bool {
+    let chores = here.chores.take();
+    if chores & GIVE_BACK != 0 {
+        give_back(here);
+    }
+    chores & CALLBACKS != 0
+}
+
+/// Runs callbacks when the outermost guard of this thread drops.
+pub(super) fn leave_callbacks_to_guard() {
+    HERE.with(|here| here.chores.set(here.chores.get() | CALLBACKS));
+}
+
+/// Whether this thread has a guard.
+pub(super) fn is_in_section() -> bool {
+    HERE.with(|here| here.depth.get() > 0)
+}
+
+/// Runs `count` inside a section that nothing else can nest in; false if this thread cannot have one.
+#[inline]
+pub(super) fn count_in_section(count: impl FnOnce(Option<usize>) -> bool) -> bool {
+    HERE.with(|here| {
+        let Some(record) = here.record.get().or_else(|| take(here)) else { return false };
+        let word = record.word.load(Ordering::Relaxed);
+        if word % 2 == 1 {
+            return count(Some(record.lane));
+        }
+        record.enter(word);
+        let counted = count(Some(record.lane));
+        record.leave(word);
+        counted
+    })
+}
+
+/// Waits for each section that is open now to end.
+pub(super) fn wait_for_readers() {
+    // heavy [S2]: pairs with light [S1] in `enter`.
+    if has_membarrier() {
+        heavy("S2");
+    } else {
+        fence("S2", Ordering::SeqCst);
+    }
+    // A thread that registers after this sees the caller's change, because it takes the lock after us. The number of
+    // lanes in use, which is written under the lock, covers all others.
+    let records = registry().lock().records.clone();
+    for record in records {
+        // Acquire [S4]: pairs with Release [S3] in `leave` and [S5] in `enter`.
+        let seen = record.word.load(order("S4", Ordering::Acquire));
+        let mut backoff = Backoff::default();
+        while seen % 2 == 1 && record.word.load(order("S4", Ordering::Acquire)) == seen {
+            backoff.snooze();
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! The sched flavour: no fence in the reader.
+//!
+//! It is named after the kernel's RCU-sched, whose sections are stretches of code that cannot be preempted: they cost
+//! nothing, and a grace period is over when every CPU has scheduled. A user-space thread can be preempted anywhere, so
+//! sections of arbitrary code use a word of the thread ([`record`](super::record)); but the short section of a `get` fits
+//! into a restartable sequence, and its grace period is one system call that waits for no reader at all.
+
+use super::callback::{Queue, QueueKind, State};
+use super::grace::{self, Grace};
+use super::{Backend, Flavor, Sealed, record};
+use crate::sync::{Condvar, Mutex, Quiescent, global, on_fork, restartable};
+use std::marker::PhantomData;
+use std::sync::{Once, OnceLock};
+
+/// Sections have no fence: grace periods force one on every reader instead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Sched;
+
+/// An open section of [`Sched`].
+#[derive(Debug)]
+pub struct SchedGuard {
+    not_send: PhantomData<*const ()>,
+}
+
+global! {
+    static GRACE: Grace = Grace { state: Mutex::new(grace::State::new()), ended: Condvar::new() };
+}
+global! {
+    static QUEUE: Queue = Queue {
+        kind: QueueKind::Sched,
+        wait,
+        is_in_section: record::is_in_section,
+        leave_to_guard: record::leave_callbacks_to_guard,
+        state: Mutex::new(State::new()),
+        work: Condvar::new(),
+        returned: Condvar::new(),
+    };
+}
+global! {
+    /// Grace periods of the sequences, which no section delays.
+    static RSEQ_GRACE: Grace = Grace { state: Mutex::new(grace::State::new()), ended: Condvar::new() };
+}
+global! {
+    static RSEQ_QUEUE: Queue = Queue {
+        kind: QueueKind::Rseq,
+        wait: wait_for_sequences,
+        is_in_section: record::is_in_section,
+        leave_to_guard: record::leave_callbacks_to_guard,
+        state: Mutex::new(State::new()),
+        work: Condvar::new(),
+        returned: Condvar::new(),
+    };
+}
+
+/// Waits for a grace period, shared with others who wait.
+fn wait() {
+    GRACE.wait(record::wait_for_readers);
+}
+
+/// Waits until the sequences that are under way are over, shared with others who wait.
+fn wait_for_sequences() {
+    // heavy [R3]: pairs with each sequence as a whole. It comes before, and we see what it added; or it comes after, and
+    // sees that the window is closed.
+    RSEQ_GRACE.wait(|| restartable::heavy("R3"));
+}
+
+pub(super) fn queue() -> &'static Queue {
+    handle_forks();
+    &QUEUE
+}
+
+pub(super) fn rseq_queue() -> &'static Queue {
+    handle_forks();
+    &RSEQ_QUEUE
+}
+
+fn handle_forks() {
+    static FORKS: Once = Once::new();
+    FORKS.call_once(|| {
+        on_fork(|| {
+            let mut queues = [QUEUE.state.lock(), RSEQ_QUEUE.state.lock()];
+            let mut graces = [GRACE.state.lock(), RSEQ_GRACE.state.lock()];
+            Box::new(move |in_child| {
+                if in_child {
+                    queues.iter_mut().for_each(|state| state.forget_workers());
+                    graces.iter_mut().for_each(|state| state.forget_running());
+                }
+            })
+        });
+    });
+}
+
+/// The queue of the grace periods that counting needs.
+fn counters() -> &'static Queue {
+    if Sched::backend() == Backend::Rseq { rseq_queue() } else { queue() }
+}
+
+/// What the program asks for: the value of `PERCPU_REF_BACKEND`.
+fn asked() -> &'static str {
+    static ASKED: OnceLock<String> = OnceLock::new();
+    ASKED.get_or_init(|| std::env::var("PERCPU_REF_BACKEND").unwrap_or_default())
+}
+
+pub(super) fn is_fence_asked_for() -> bool {
+    asked() == "fence"
+}
+
+impl Drop for SchedGuard {
+    #[inline]
+    fn drop(&mut self) {
+        if record::read_unlock() {
+            queue().kick();
+            rseq_queue().kick();
+        }
+    }
+}
+
+impl Flavor for Sched {
+    type Guard = SchedGuard;
+
+    #[inline]
+    fn read_lock() -> SchedGuard {
+        record::read_lock();
+        SchedGuard { not_send: PhantomData }
+    }
+
+    fn synchronize() {
+        super::assert_no_section::<Self>("synchronize");
+        handle_forks();
+        wait();
+    }
+
+    fn call(f: impl FnOnce() + Send + 'static) {
+        queue().call(Box::new(f));
+    }
+
+    fn barrier() {
+        super::assert_may_barrier::<Self>();
+        queue().barrier();
+    }
+
+    fn backend() -> Backend {
+        static BACKEND: OnceLock<Backend> = OnceLock::new();
+        *BACKEND.get_or_init(|| match asked() {
+            "fence" => Backend::Fence,
+            asked if asked != "membarrier" && restartable::available() => Backend::Rseq,
+            _ if record::has_membarrier() => Backend::Membarrier,
+            _ => Backend::Fence,
+        })
+    }
+}
+
+impl Sealed for Sched {
+    fn is_in_section() -> bool {
+        record::is_in_section()
+    }
+
+    #[inline]
+    fn count_in_section(count: impl FnOnce(Option<usize>) -> bool) -> bool {
+        record::count_in_section(count)
+    }
+
+    fn wait_for_counters() -> Quiescent {
+        handle_forks();
+        if Self::backend() == Backend::Rseq {
+            wait_for_sequences()
+        } else {
+            wait()
+        }
+        Quiescent::reached()
+    }
+
+    fn after_counters(job: impl FnOnce(Quiescent) + Send + 'static) {
+        counters().after_grace_period(Box::new(|| job(Quiescent::reached())));
+    }
+
+    fn soon(job: impl FnOnce() + Send + 'static) {
+        counters().soon(Box::new(job));
+    }
+
+    fn kick() {
+        counters().kick();
+    }
+}

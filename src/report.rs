@@ -1,0 +1,144 @@
+//! What a program should know and no caller can be told: misuse, and callbacks that panicked.
+//!
+//! A surplus `put` is found in the call that uncovers it, long after and far from the mistake, and `put` has nothing to
+//! return. So it is reported, once for each ref, to a hook of the program's choice.
+
+use crate::sync::{Mutex, global};
+use std::borrow::Cow;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// Something that is wrong with a ref and that no return value could tell.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::{PercpuRef, Report, set_report_hook};
+/// use std::sync::mpsc;
+///
+/// let (tell, told) = mpsc::channel();
+/// set_report_hook(move |report: &Report| tell.send(report.clone()).unwrap());
+/// let r = PercpuRef::builder().name("table 7").build(|| {});
+/// r.put(); // nobody had taken that one
+/// r.kill_sync().unwrap();
+/// let report = told.recv().unwrap();
+/// assert_eq!(report.name(), Some("table 7"));
+/// assert!(report.to_string().contains("more puts than gets"));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    name: Option<Cow<'static, str>>,
+    kind: ReportKind,
+}
+
+/// What a [`Report`] is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReportKind {
+    /// There were more puts than gets. The ref is saturated now: it never reaches zero and never releases (again).
+    SurplusPut,
+    /// A reference was taken on a ref that had been released. The ref is saturated now.
+    GetAfterRelease,
+    /// A count was above `u32::MAX`, or the references out were too many to be counted. The ref is saturated now.
+    TooMany,
+    /// A callback panicked, with this message. The panic went no further.
+    CallbackPanicked(String),
+    /// A ref was dropped while this many references were out: they can never be put. Only builds with debug assertions
+    /// look for this.
+    DroppedWithReferences(u64),
+    /// A ref was dropped while a switch was under way. Its callbacks still run. Only builds with debug assertions look
+    /// for this.
+    DroppedInSwitch,
+}
+
+impl Report {
+    pub(crate) fn new(name: Option<Cow<'static, str>>, kind: ReportKind) -> Self {
+        Self { name, kind }
+    }
+
+    /// The name of the ref that this is about, if it has one.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// What happened.
+    pub fn kind(&self) -> &ReportKind {
+        &self.kind
+    }
+
+    /// Hands the report to the hook.
+    pub(crate) fn send(&self) {
+        let hook = HOOK.lock().clone();
+        match hook {
+            // A hook that panics must not take down whoever found the mistake.
+            Some(hook) => drop(catch_unwind(AssertUnwindSafe(|| hook(self))).map_err(forget_payload)),
+            None => eprintln!("percpu-ref: {self}"),
+        }
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.name {
+            Some(name) => write!(f, "ref `{name}`: ")?,
+            None => f.write_str("a ref without a name: ")?,
+        }
+        match &self.kind {
+            ReportKind::SurplusPut => {
+                f.write_str("more puts than gets; it is saturated and will never release (again)")
+            }
+            ReportKind::GetAfterRelease => {
+                f.write_str("a get after its release; it is saturated and will never release again")
+            }
+            ReportKind::TooMany => {
+                f.write_str("more references than can be counted; it is saturated and will never release")
+            }
+            ReportKind::CallbackPanicked(message) => write!(f, "a callback panicked: {message}"),
+            ReportKind::DroppedWithReferences(1) => f.write_str("dropped with 1 reference out, which can never be put"),
+            ReportKind::DroppedWithReferences(n) => {
+                write!(f, "dropped with {n} references out, which can never be put")
+            }
+            ReportKind::DroppedInSwitch => f.write_str("dropped during a switch; its callbacks still run"),
+        }
+    }
+}
+
+type Hook = Arc<dyn Fn(&Report) + Send + Sync>;
+
+global! {
+    static HOOK: Mutex<Option<Hook>> = Mutex::new(None);
+}
+
+/// Sends every later [`Report`] of this process to `hook`, in place of standard error or an earlier hook.
+///
+/// # Context
+/// Any thread; never blocks for long. The hook runs in whichever thread finds the mistake, under no lock of ours: in a
+/// `put`, in a `kill_sync`, or in the thread that runs callbacks. It may use any ref, but should not wait for one. If it
+/// panics, the panic goes no further.
+///
+/// # Examples
+/// ```
+/// percpu_ref::set_report_hook(|report| eprintln!("reference counting: {report}"));
+/// ```
+pub fn set_report_hook(hook: impl Fn(&Report) + Send + Sync + 'static) {
+    let old = HOOK.lock().replace(Arc::new(hook));
+    drop(old); // Not under the lock: it is the program's.
+}
+
+/// Runs a callback of the program, contains its panic and reports it.
+pub(crate) fn contain(name: impl FnOnce() -> Option<Cow<'static, str>>, callback: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(callback)) {
+        let message = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
+        let message = message.or_else(|| payload.downcast_ref::<String>().cloned());
+        forget_payload(payload);
+        let message = message.unwrap_or_else(|| "(no message)".to_owned());
+        Report::new(name(), ReportKind::CallbackPanicked(message)).send();
+    }
+}
+
+/// Drops what a panic carried, which may panic in turn.
+fn forget_payload(payload: Box<dyn std::any::Any + Send>) {
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(again);
+    }
+}
