@@ -1,8 +1,7 @@
 //! Models of the rings: every interleaving of two or three threads, and what each may see of the others' memory.
 //!
-//! `RUSTFLAGS="--cfg percpu_ref_loom" cargo test --target-dir target/loom --test loom_ring`. `tests/loom/ring_mutants.txt`
-//! names for each ordering of docs/ordering-ring.md the model that fails when it is weakened
-//! (`PERCPU_REF_MUTANT=Q1`).
+//! `tests/loom/run.sh` runs them. `tests/loom/mutants.txt` names for each ordering of docs/ordering-ring.md the model that
+//! fails when it is weakened (`PERCPU_REF_MUTANT=Q1`).
 #![cfg(percpu_ref_loom)]
 
 use loom::cell::UnsafeCell;
