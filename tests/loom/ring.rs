@@ -1,6 +1,6 @@
 //! Models of the rings: every interleaving of two or three threads, and what each may see of the others' memory.
 //!
-//! `tests/loom/run.sh` runs them. `tests/loom/mutants.txt` names for each ordering of docs/ordering-ring.md the model that
+//! `tests/loom/run.sh` runs them. `tests/loom/mutants.txt` names for each ordering of docs/ordering.md the model that
 //! fails when it is weakened (`PERCPU_REF_MUTANT=Q1`).
 #![cfg(percpu_ref_loom)]
 
