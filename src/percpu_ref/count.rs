@@ -14,6 +14,7 @@ use crate::rcu::{Backend, Flavor};
 use crate::report::{Report, ReportKind, contain};
 use crate::sync::{AtomicU8, AtomicU64, Event, Ordering, Packed, fence, order, within};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// What has a count inside, and what becomes of it at zero.
 pub(crate) trait Host: Send + Sync + 'static {
@@ -27,8 +28,29 @@ pub(crate) trait Host: Send + Sync + 'static {
     fn release(&self);
 }
 
+/// What keeps a host's memory while a switch of it is under way in the callback thread.
+pub(crate) trait Handle: Clone + Send + 'static {
+    /// What it keeps.
+    type Host: Host;
+
+    /// The host.
+    fn host(&self) -> &Self::Host;
+
+    /// The switch has dropped the last reference, and the host has been released: what the references had together is
+    /// given up.
+    fn released(&self) {}
+}
+
+impl<H: Host> Handle for Arc<H> {
+    type Host = H;
+
+    fn host(&self) -> &H {
+        self
+    }
+}
+
 /// A confirm that waits for the end of a switch.
-pub(super) type Confirm = Box<dyn FnOnce() + Send>;
+pub(crate) type Confirm = Box<dyn FnOnce() + Send>;
 
 /// What is needed rarely, and allocated when it is.
 #[derive(Default)]
@@ -230,57 +252,63 @@ impl Core {
     }
 }
 
-/// Drops a reference, and releases if it was the last.
+/// Drops a reference, and releases if it was the last; true if so.
+///
+/// A host that lives as long as its references may be gone when this returns false, and after the addition that drops
+/// the reference nothing here touches it. Until this returns true it is needed, and then the caller may give it up.
 #[inline(always)]
-pub(crate) fn put<H: Host>(host: &H) {
-    if !host.core().cells.add::<-1>() {
-        put_slowly(host, 1);
-    }
+pub(crate) fn put<H: Host>(host: &H) -> bool {
+    !host.core().cells.add::<-1>() && put_slowly(host, 1)
 }
 
-/// Drops `n` references, and releases if they were the last.
+/// Drops `n` references, and releases if they were the last; true if so.
 #[inline]
-pub(crate) fn put_many<H: Host>(host: &H, n: usize) {
+pub(crate) fn put_many<H: Host>(host: &H, n: usize) -> bool {
     match n {
-        0 => {}
-        1..=MAX_N if host.core().cells.add_many((n as u64).wrapping_neg()) => {}
+        0 => false,
+        1..=MAX_N if host.core().cells.add_many((n as u64).wrapping_neg()) => false,
         1..=MAX_N => put_slowly(host, n),
-        _ => host.core().misused(ReportKind::TooMany),
+        _ => {
+            host.core().misused(ReportKind::TooMany);
+            false
+        }
     }
 }
 
 #[inline(never)]
-fn put_slowly<H: Host>(host: &H, n: usize) {
+fn put_slowly<H: Host>(host: &H, n: usize) -> bool {
     let core = host.core();
     if core.add_in_section::<H::Flavor>((n as u64).wrapping_neg()) {
-        return;
+        return false;
     }
     let units = state::units(n);
     // Release [D1]: pairs with the fence [D2] of whoever drops the last reference.
     let old = core.shared.fetch_sub(units, order("D1", Ordering::Release));
     match state::put(old, units) {
-        Put::Counted => {}
-        Put::Last => release(host),
+        Put::Counted => return false,
+        Put::Last => return release(host),
         Put::Drifted => core.saturate(),
         Put::Surplus => core.misused(ReportKind::SurplusPut),
     }
+    false
 }
 
-/// Releases, when the last reference is gone.
+/// Releases, when the last reference is gone; false if that had been done before.
 ///
 /// Nothing here takes a lock, because a `put` in a signal handler may end here.
 #[cold]
-pub(super) fn release<H: Host>(host: &H) {
+pub(super) fn release<H: Host>(host: &H) -> bool {
     let core = host.core();
     // Acquire [D2]: pairs with Release [D1] in every put: `release` sees what the holders did.
     fence("D2", Ordering::Acquire);
     if core.flags().fetch_or(flag::RELEASING, Ordering::Relaxed) & flag::RELEASING != 0 {
         // It was at zero before, so somebody took a reference on a released ref, and this was its put.
         core.misused(ReportKind::GetAfterRelease);
-        return;
+        return false;
     }
     within(core.key(), || contain(|| core.name(), || host.release()));
     // Release [W1]: pairs with Acquire [W2] in `wait_zero`: the waiter sees what `release` did.
     core.flags().fetch_or(flag::RELEASED, order("W1", Ordering::Release));
     core.slow.side.notify_all();
+    true
 }
