@@ -2,13 +2,17 @@
 //!
 //! For objects that many threads use at once and that must one day be torn down: [`PercpuRef`] counts their references
 //! without a shared cache line, and [`kill`](PercpuRef::kill) ends them without a race.
+//!
+//! Start with the [guide](guide::which_call_when).
 #![warn(missing_docs)]
 
+pub mod guide;
 mod percpu;
 mod percpu_ref;
 pub mod rcu;
 mod report;
 mod sync;
+#[cfg(not(percpu_ref_loom))]
 mod sys;
 
 pub use percpu_ref::{

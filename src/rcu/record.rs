@@ -148,7 +148,9 @@ impl Record {
     /// Begins the section.
     #[inline(always)]
     fn enter(&self, word: usize) {
-        self.word.store(word + 1, Ordering::Relaxed);
+        // Release [S5]: pairs with Acquire [S4]. A waiter that finds us in the *next* section sees what the one before did:
+        // the store that ended that one is not the one that he reads.
+        self.word.store(word + 1, order("S5", Ordering::Release));
         // light [S1]: pairs with heavy [S2] in `wait_for_readers`.
         // - We come first: the waiter sees an odd word and waits.
         // - The waiter comes first: we see what it changed.
@@ -261,7 +263,7 @@ pub(super) fn wait_for_readers() {
     // A thread that registers after this sees the caller's change, because it takes the lock after us.
     let records = registry().lock().records.clone();
     for record in records {
-        // Acquire [S4]: pairs with Release [S3] in `leave`.
+        // Acquire [S4]: pairs with Release [S3] in `leave` and [S5] in `enter`.
         let seen = record.word.load(order("S4", Ordering::Acquire));
         let mut backoff = Backoff::default();
         while seen % 2 == 1 && record.word.load(order("S4", Ordering::Acquire)) == seen {

@@ -4,7 +4,6 @@
 //! blocks for real or looks at a clock, statics are made anew for each run, and whatever a model does not explore is
 //! replaced by the smallest thing that keeps its promise.
 
-use std::cell::UnsafeCell;
 use std::sync::LazyLock;
 use std::time::Instant;
 
@@ -67,15 +66,15 @@ pub(crate) fn relax() {
 }
 
 macro_rules! global {
-    ($(#[$m:meta])* $vis:vis static $name:ident: $t:ty = $init:expr;) => {
-        loom::lazy_static! { $(#[$m])* $vis static ref $name: $t = $init; }
+    ($(#[$m:meta])* static $name:ident: $t:ty = $init:expr;) => {
+        loom::lazy_static! { $(#[$m])* static ref $name: $t = $init; }
     };
 }
 pub(crate) use global;
 
 macro_rules! local {
-    ($(#[$m:meta])* $vis:vis static $name:ident: $t:ty = $init:expr;) => {
-        loom::thread_local! { $(#[$m])* $vis static $name: $t = $init; }
+    ($(#[$m:meta])* static $name:ident: $t:ty = $init:expr;) => {
+        loom::thread_local! { $(#[$m])* static $name: $t = $init; }
     };
 }
 pub(crate) use local;
@@ -194,7 +193,8 @@ pub(crate) mod epoch {
     pub(crate) fn pin() -> Guard {
         if DEPTH.with(|d| d.replace(d.get() + 1)) == 0 {
             let word = &PINNED[lanes::here()];
-            word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            // Whoever finds the thread pinned again sees what it did when it was pinned before.
+            word.store(word.load(Ordering::Relaxed) + 1, Ordering::Release);
             fence("P1", Ordering::SeqCst);
         }
         Guard(std::marker::PhantomData)

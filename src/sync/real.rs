@@ -40,16 +40,16 @@ pub(crate) fn relax() {
 
 /// A `static` of this layer's types.
 macro_rules! global {
-    ($(#[$m:meta])* $vis:vis static $name:ident: $t:ty = $init:expr;) => {
-        $(#[$m])* $vis static $name: $t = $init;
+    ($(#[$m:meta])* static $name:ident: $t:ty = $init:expr;) => {
+        $(#[$m])* static $name: $t = $init;
     };
 }
 pub(crate) use global;
 
 /// A thread-local whose initial value is a constant.
 macro_rules! local {
-    ($(#[$m:meta])* $vis:vis static $name:ident: $t:ty = $init:expr;) => {
-        std::thread_local! { $(#[$m])* $vis static $name: $t = const { $init }; }
+    ($(#[$m:meta])* static $name:ident: $t:ty = $init:expr;) => {
+        std::thread_local! { $(#[$m])* static $name: $t = const { $init }; }
     };
 }
 pub(crate) use local;

@@ -1,0 +1,12 @@
+//! The handbook: pages by task, each compiled with the crate.
+//!
+//! The same pages stand in `docs/guide`.
+
+#[doc = include_str!("../docs/guide/which-call-when.md")]
+pub mod which_call_when {}
+
+#[doc = include_str!("../docs/guide/choose-a-flavour.md")]
+pub mod choose_a_flavour {}
+
+#[doc = include_str!("../docs/guide/limits.md")]
+pub mod limits {}

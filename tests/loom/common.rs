@@ -1,0 +1,70 @@
+//! What the models share.
+#![cfg(percpu_ref_loom)]
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Explores `body` with at most `preemptions` forced switches in each execution.
+pub fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 50_000;
+    builder.check(body);
+}
+
+/// What one thread writes and another reads, with nothing of its own to order the two: loom fails the model if an
+/// access and a write are concurrent.
+#[derive(Clone)]
+pub struct Note(Arc<UnsafeCell<usize>>);
+
+// SAFETY: loom runs all threads of a model on one, and checks every access.
+unsafe impl Send for Note {}
+// SAFETY: as above.
+unsafe impl Sync for Note {}
+
+impl Note {
+    pub fn new() -> Self {
+        Self(Arc::new(UnsafeCell::new(0)))
+    }
+
+    pub fn write(&self, value: usize) {
+        // SAFETY: loom checks that no other access is concurrent.
+        self.0.with_mut(|note| unsafe { *note = value });
+    }
+
+    pub fn read(&self) -> usize {
+        // SAFETY: loom checks that no write is concurrent.
+        self.0.with(|note| unsafe { *note })
+    }
+}
+
+impl Default for Note {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Counts, and orders nothing.
+#[derive(Clone)]
+pub struct Tally(Arc<AtomicUsize>);
+
+impl Tally {
+    pub fn new() -> Self {
+        Self(Arc::new(AtomicUsize::new(0)))
+    }
+
+    pub fn up(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    pub fn get(&self) -> usize {
+        self.0.load(Relaxed)
+    }
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self::new()
+    }
+}
