@@ -60,6 +60,9 @@ pub(super) struct Cold {
     pub(super) confirms: Vec<Confirm>,
 }
 
+/// The cells of a count, which lie at its start.
+pub(crate) type CountCells = Cells<AtomicU8>;
+
 /// A count. It lies at the start of what the types that count most allocate, so that the fast path finds it there.
 ///
 /// # Invariants
@@ -68,7 +71,7 @@ pub(super) struct Cold {
 /// 2. BUSY is set by whoever closes the cells or finds something to confirm; he, or who works for him, calls `finish`.
 #[repr(C)]
 pub(crate) struct Core {
-    pub(super) cells: Cells<AtomicU8>,
+    pub(super) cells: CountCells,
     /// See [`state`]. Written by slow-path gets and puts of everyone, and by switches under `slow`.
     pub(super) shared: AtomicU64,
     /// Serialises switches. Under it, only the registry of section words is locked; no user code runs under it. The event
@@ -221,9 +224,20 @@ impl Core {
 
     /// References out now, the first one included; exact if nobody counts meanwhile.
     pub(crate) fn estimate<F: Flavor>(&self) -> i64 {
+        // The lock keeps the cells from being freed meanwhile: this is no section.
+        let _cold = self.slow.lock();
         let word = self.shared.load(Ordering::Relaxed);
         let sum = if state::region(word) == Region::Biased { self.cells.sum(F::lanes()) } else { 0 };
         state::estimate(word, sum)
+    }
+
+    /// The count has been killed, the kill is over, and one reference is left: the caller's. Nobody can take another but
+    /// through the caller.
+    ///
+    /// Who is told so sees what the others did before they dropped theirs.
+    pub(crate) fn is_last(&self) -> bool {
+        // Acquire [O1]: pairs with Release [D1] in every put, as the fence of whoever drops the last reference does.
+        state::is_last(self.shared.load(order("O1", Ordering::Acquire)))
     }
 
     /// References that users hold; exact if nobody counts meanwhile. A saturated count tells nothing.

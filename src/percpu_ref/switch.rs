@@ -84,6 +84,8 @@ impl Core {
             self.misused(ReportKind::SurplusPut);
         }
         if !self.has(flag::ALLOW_REINIT) {
+            // Under the lock, because `estimate` reads the cells outside any section.
+            let _cold = self.slow.lock();
             self.cells.free(quiescent);
         }
     }
