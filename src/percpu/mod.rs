@@ -37,6 +37,7 @@ pub(crate) enum Kind {
 /// 1. `cells` is null, or what the allocator for `kind` gave to this count alone.
 /// 2. `cells` becomes null, and what it pointed to is freed, only after `close` and a grace period, or in `drop`.
 /// 3. `limit` is not 0 only while the cells are open and `kind` is `PerCpu`: then it is the number of lanes.
+#[repr(transparent)]
 pub(crate) struct Cells<S> {
     window: Window<Side<S>>,
 }
@@ -77,6 +78,20 @@ impl<S> Cells<S> {
     #[inline]
     pub(crate) fn add_many(&self, n: u64) -> bool {
         self.window.add_many(n)
+    }
+
+    /// Loads `slot` and adds 1 to the count whose cells' header lies `BACK` bytes before what `slot` points to, in one
+    /// restartable sequence. `None`: nothing was added, because the process has no sequences, this one was cut short, or
+    /// the cells are closed or of another kind.
+    ///
+    /// # Safety
+    /// 1. `slot` points into an allocation that has a `Cells<S>` that many bytes before.
+    /// 2. After another pointer has taken its place, the allocation stays until these cells have been closed and a grace
+    ///    period of the sequences has passed.
+    #[inline(always)]
+    pub(crate) unsafe fn get_from<T, const BACK: usize>(slot: &AtomicPtr<T>) -> Option<NonNull<T>> {
+        // SAFETY: 1, 2; and a window of this type is one that `Cells` opened, or closed.
+        unsafe { Window::<Side<S>>::get_from::<T, BACK>(slot) }
     }
 
     /// Adds `n` to the cell of this thread, whose lane is `lane`, inside a read-side critical section of the flavour

@@ -306,12 +306,27 @@ pub(crate) mod restartable {
             self.add_many(i64::from(N).cast_unsigned())
         }
 
+        pub(crate) unsafe fn get_from<T, const BACK: usize>(slot: &AtomicPtr<T>) -> Option<NonNull<T>> {
+            let cpu = lanes::here() % CPUS;
+            let _sequence = CPU[cpu].lock();
+            let value = NonNull::new(slot.load(super::order("K3", Ordering::Acquire)))?;
+            // SAFETY: the caller says that a window lies there.
+            let window = unsafe { value.cast::<u8>().sub(BACK) };
+            // SAFETY: as above.
+            let window = unsafe { window.cast::<Self>().as_ref() };
+            window.add_in_sequence(cpu, 1).then_some(value)
+        }
+
         pub(crate) fn add_many(&self, n: u64) -> bool {
             if self.limit.load(Ordering::Relaxed) == 0 {
                 return false;
             }
             let cpu = lanes::here() % CPUS;
             let _sequence = CPU[cpu].lock();
+            self.add_in_sequence(cpu, n)
+        }
+
+        fn add_in_sequence(&self, cpu: usize, n: u64) -> bool {
             if cpu >= self.limit.load(super::order("R1", Ordering::Acquire)) as usize {
                 return false;
             }

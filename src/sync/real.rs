@@ -307,6 +307,20 @@ pub(crate) mod restartable {
                 && unsafe { sys::rseq::add_const::<N>((&raw const *self).cast()) }
         }
 
+        /// Loads `slot` and [adds](Self::add) 1 through the window that lies `BACK` bytes before what it points to, in
+        /// one sequence; `None` if nothing was added.
+        ///
+        /// # Safety
+        /// 1. `slot` points into an allocation with a window of this type, as `Cells` treats it, that many bytes before.
+        /// 2. After another pointer has taken its place, the allocation stays until the window has been closed and
+        ///    `heavy` has run.
+        #[inline(always)]
+        pub(crate) unsafe fn get_from<T, const BACK: usize>(slot: &AtomicPtr<T>) -> Option<NonNull<T>> {
+            // SAFETY: 1, 2, and an open window points to `limit` lanes.
+            let value = unsafe { sys::rseq::get_from::<BACK>(slot.as_ptr().cast()) };
+            NonNull::new(value.cast())
+        }
+
         /// [`add`](Self::add) for a count that is not known at compile time.
         #[inline]
         pub(crate) fn add_many(&self, n: u64) -> bool {

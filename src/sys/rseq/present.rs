@@ -6,7 +6,8 @@ use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// From the thread pointer to the rseq area of the thread. Written once, before any window is opened.
+/// From the thread pointer to the rseq area of the thread; never 0 where there is one, because the C library's own data
+/// lies there. Written once, before any window is opened.
 static OFFSET: AtomicUsize = AtomicUsize::new(0);
 
 /// `rseq_cs` is at 8, so the area has to reach to 16 at least.
@@ -22,7 +23,7 @@ pub(crate) fn available() -> bool {
         let size = unsafe { size.cast::<u32>().read() };
         // SAFETY: glibc defines `__rseq_offset` as a `ptrdiff_t` that it does not change after start-up.
         let offset = unsafe { offset.cast::<isize>().read() };
-        if size < SMALLEST_AREA || !membarrier::register_rseq() || !pin_this_object() {
+        if size < SMALLEST_AREA || offset == 0 || !membarrier::register_rseq() || !pin_this_object() {
             return false;
         }
         OFFSET.store(offset.cast_unsigned(), Ordering::Relaxed);
@@ -82,6 +83,22 @@ pub(crate) unsafe fn add_const<const N: i32>(window: *const u8) -> bool {
 pub(crate) unsafe fn add(window: *const u8, n: u64) -> bool {
     // SAFETY: 1 to 3 of `add_const`.
     unsafe { arch::add(window, OFFSET.load(Ordering::Relaxed), n) }
+}
+
+/// Loads `*slot` and adds 1 to this CPU's cell of the window that lies `BACK` bytes before what it points to. Null: nothing
+/// was added.
+///
+/// # Safety
+/// 1. `slot` can be read and points into an allocation that has a window as in [`add_const`] that many bytes before.
+/// 2. After another pointer has taken its place, the allocation stays until [`heavy`] has run.
+#[inline(always)]
+pub(crate) unsafe fn get_from<const BACK: usize>(slot: *const *mut u8) -> *mut u8 {
+    match OFFSET.load(Ordering::Relaxed) {
+        // No window tells us here that the process has sequences: it lies behind the pointer.
+        0 => std::ptr::null_mut(),
+        // SAFETY: 1, 2, and `available` was true.
+        offset => unsafe { arch::get_from::<BACK>(slot, offset) },
+    }
 }
 
 /// Returns when every sequence of this process that was under way has committed or been restarted, and every thread has
