@@ -11,6 +11,7 @@ mod percpu;
 mod percpu_ref;
 pub mod rcu;
 mod report;
+mod shared;
 mod sync;
 #[cfg(not(percpu_ref_loom))]
 mod sys;
@@ -19,3 +20,4 @@ pub use percpu_ref::{
     AlreadyDying, Builder, Mode, NotReinitable, OutOfMemory, Outstanding, PercpuRef, Ref, ReviveError, Start,
 };
 pub use report::{Report, ReportKind, set_report_hook};
+pub use shared::{Drain, Owner, RcuCell, Shared, Weak};
