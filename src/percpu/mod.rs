@@ -7,16 +7,18 @@
 //!
 //! | kind | a cell for each | found by | adds |
 //! |---|---|---|---|
-//! | `PerCpu` | CPU that can exist | the rseq area of the thread | one restartable sequence |
-//! | `PerLane` | thread that is alive | the lane number in its section record | load and store, inside a section |
-//! | `PerThread` | thread that is alive | the thread_local crate | load and store, inside an epoch pin |
+//! | `Cpu` | CPU that can exist | the rseq area of the thread | one restartable sequence |
+//! | `Lane` | thread that is alive | the lane number in its section record | load and store, inside a section |
+//! | `Thread` | thread that is alive | the thread_local crate | load and store, inside an epoch pin |
 //!
 //! After lib/percpu-refcount.c and mm/percpu.c of Linux.
 
 mod packed;
 
 use crate::sync::restartable::{LANE, Window, possible_cpus};
-use crate::sync::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, Quiescent, ThreadCells, order};
+use crate::sync::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, Quiescent, ThreadCells, order, thread_lanes_in_use,
+};
 use std::ptr::{self, NonNull};
 
 /// Memory for the cells could not be had.
@@ -26,9 +28,9 @@ pub(crate) struct NoMemory;
 /// What a cell belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    PerCpu,
-    PerLane,
-    PerThread,
+    Cpu,
+    Lane,
+    Thread,
 }
 
 /// The cells of one count, and whether they are open for adding. `S` rides along in the padding.
@@ -36,7 +38,7 @@ pub(crate) enum Kind {
 /// # Invariants
 /// 1. `cells` is null, or what the allocator for `kind` gave to this count alone.
 /// 2. `cells` becomes null, and what it pointed to is freed, only after `close` and a grace period, or in `drop`.
-/// 3. `limit` is not 0 only while the cells are open and `kind` is `PerCpu`: then it is the number of lanes.
+/// 3. `limit` is not 0 only while the cells are open and `kind` is `Cpu`: then it is the number of lanes.
 #[repr(transparent)]
 pub(crate) struct Cells<S> {
     window: Window<Side<S>>,
@@ -53,9 +55,9 @@ impl<S> Cells<S> {
     /// Cells that are zero and closed.
     pub(crate) fn try_new(kind: Kind, more: S) -> Result<Self, NoMemory> {
         let cells = match kind {
-            Kind::PerCpu => packed::alloc(possible_cpus())?.as_ptr(),
-            Kind::PerLane => packed::alloc(crate::sync::restartable::THREAD_LANES)?.as_ptr(),
-            Kind::PerThread => Box::into_raw(Box::<ThreadCells>::default()).cast(),
+            Kind::Cpu => packed::alloc(possible_cpus())?.as_ptr(),
+            Kind::Lane => packed::alloc(crate::sync::restartable::THREAD_LANES)?.as_ptr(),
+            Kind::Thread => Box::into_raw(Box::<ThreadCells>::default()).cast(),
         };
         let side = Side { kind, open: AtomicBool::new(false), more };
         // INVARIANT: 1, 3.
@@ -103,30 +105,28 @@ impl<S> Cells<S> {
             return false;
         }
         match self.window.side.kind {
-            Kind::PerLane => {
+            Kind::Lane => {
                 let Some(cell) = lane.and_then(|lane| self.cell(lane)) else { return false };
                 // One thread at a time has the lane, so a load and a store lose nothing.
                 cell.store(cell.load(Ordering::Relaxed).wrapping_add(n), Ordering::Relaxed);
                 true
             }
-            Kind::PerThread => self.thread_cells().is_some_and(|cells| cells.add(n)),
-            Kind::PerCpu => false,
+            Kind::Thread => self.thread_cells().is_some_and(|cells| cells.add(n)),
+            Kind::Cpu => false,
         }
     }
 
-    /// The sum of all cells, modulo 2^64, of which the first `lanes` have been in use. Exact after a grace period.
-    pub(crate) fn sum(&self, lanes: usize) -> u64 {
+    /// The sum of all cells, modulo 2^64. Exact after a grace period.
+    pub(crate) fn sum(&self) -> u64 {
         match self.window.side.kind {
-            Kind::PerThread => self.thread_cells().map_or(0, ThreadCells::sum),
-            _ => (0..lanes)
-                .filter_map(|lane| self.cell(lane))
-                .fold(0, |sum, cell| sum.wrapping_add(cell.load(Ordering::Relaxed))),
+            Kind::Thread => self.thread_cells().map_or(0, ThreadCells::sum),
+            _ => self.lanes().fold(0, |sum, cell| sum.wrapping_add(cell.load(Ordering::Relaxed))),
         }
     }
 
     /// Whether the cells are added to inside sections, not in sequences.
     pub(crate) fn counts_in_sections(&self) -> bool {
-        self.window.side.kind != Kind::PerCpu
+        self.window.side.kind != Kind::Cpu
     }
 
     /// Whether adding is possible.
@@ -135,16 +135,17 @@ impl<S> Cells<S> {
     }
 
     /// Zeroes the cells and opens them. The caller has closed them before, waited, and keeps others from doing the same.
-    pub(crate) fn open(&self, lanes: usize) {
+    pub(crate) fn open(&self) {
         match self.window.side.kind {
-            Kind::PerThread => self.thread_cells().into_iter().for_each(ThreadCells::zero),
-            _ => (0..lanes).filter_map(|lane| self.cell(lane)).for_each(packed::zero),
+            Kind::Thread => self.thread_cells().into_iter().for_each(ThreadCells::zero),
+            _ => self.lanes().for_each(packed::zero),
         }
         // Release [C2]: pairs with Acquire [C1] in `add_in_section`. Whoever sees the cells open sees them zeroed.
         self.window.side.open.store(true, order("C2", Ordering::Release));
-        if self.window.side.kind == Kind::PerCpu {
+        if self.window.side.kind == Kind::Cpu {
             // INVARIANT: 3. Release [R2]: pairs with the acquire [R1] in the sequence, as above.
-            self.window.limit.store(u32::try_from(lanes).unwrap_or(0), order("R2", Ordering::Release));
+            let limit = u32::try_from(packed::lanes()).unwrap_or(0);
+            self.window.limit.store(limit, order("R2", Ordering::Release));
         }
     }
 
@@ -161,16 +162,30 @@ impl<S> Cells<S> {
         if let Some(cells) = NonNull::new(cells) {
             match self.window.side.kind {
                 // SAFETY: `cells` was this count's alone (1), nobody can be adding (2), and it is null from here on.
-                Kind::PerThread => drop(unsafe { Box::<ThreadCells>::from_raw(cells.as_ptr().cast()) }),
-                // SAFETY: as above.
-                _ => unsafe { packed::free(cells) },
+                Kind::Thread => drop(unsafe { Box::<ThreadCells>::from_raw(cells.as_ptr().cast()) }),
+                // SAFETY: as above; the number is at most that of the lanes.
+                _ => unsafe { packed::free(cells, self.lanes_in_use()) },
             }
         }
     }
 
+    /// How many lanes anybody may have written to.
+    fn lanes_in_use(&self) -> usize {
+        match self.window.side.kind {
+            Kind::Cpu => packed::lanes(),
+            Kind::Lane => packed::lanes().min(thread_lanes_in_use()),
+            Kind::Thread => 0,
+        }
+    }
+
+    /// The cells in the lanes that have been in use.
+    fn lanes(&self) -> impl Iterator<Item = &AtomicU64> {
+        (0..self.lanes_in_use()).filter_map(|lane| self.cell(lane))
+    }
+
     /// The cell in `lane`, if there is one.
     fn cell(&self, lane: usize) -> Option<&AtomicU64> {
-        debug_assert_ne!(self.window.side.kind, Kind::PerThread);
+        debug_assert_ne!(self.window.side.kind, Kind::Thread);
         let lanes = packed::lanes();
         let first = NonNull::new(self.window.cells.load(Ordering::Relaxed))?;
         if lane >= lanes {
@@ -183,7 +198,7 @@ impl<S> Cells<S> {
     }
 
     fn thread_cells(&self) -> Option<&ThreadCells> {
-        debug_assert_eq!(self.window.side.kind, Kind::PerThread);
+        debug_assert_eq!(self.window.side.kind, Kind::Thread);
         let cells = self.window.cells.load(Ordering::Relaxed).cast::<ThreadCells>();
         // SAFETY: null, or a box that `try_new` made (1) and that is freed when no section is left that may use it (2).
         unsafe { cells.as_ref() }

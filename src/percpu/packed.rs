@@ -74,21 +74,21 @@ pub(super) fn alloc(lanes: usize) -> Result<NonNull<AtomicU64>, NoMemory> {
     if chunk.used == LANE {
         arena.roomy.remove(&key); // INVARIANT: 2.
     }
-    drop(arena);
-    for lane in 0..lanes {
-        // SAFETY: the region has `lanes` lanes of `LANE` cells.
-        let cell = unsafe { first.add(lane * LANE) };
-        // SAFETY: the region is mapped while one of its cells is allocated, and this one is.
-        zero(unsafe { cell.as_ref() });
-    }
-    Ok(first)
+    Ok(first) // `free` has left zeroes behind, and so has the system.
 }
 
-/// Gives the cells back.
+/// Gives the cells back, of which the first `in_use` may have been written to.
 ///
 /// # Safety
 /// 1. `first` comes from [`alloc`], and nobody uses the cells any more.
-pub(super) unsafe fn free(first: NonNull<AtomicU64>) {
+/// 2. `in_use` is at most the number of lanes.
+pub(super) unsafe fn free(first: NonNull<AtomicU64>, in_use: usize) {
+    for lane in 0..in_use {
+        // SAFETY: the region has a cell of this count in each lane (2), `LANE` cells apart.
+        let cell = unsafe { first.add(lane * LANE) };
+        // SAFETY: the region is mapped while one of its cells is allocated, and this one is (1).
+        zero(unsafe { cell.as_ref() });
+    }
     let address = first.as_ptr().addr();
     let mut arena = ARENA.lock();
     let (&key, chunk) = arena.chunks.range_mut(..=address).next_back().expect("it came from a chunk");

@@ -167,7 +167,7 @@ impl<F: Flavor> Builder<F> {
         let flags = flags | if self.allow_reinit { flag::ALLOW_REINIT } else { 0 };
         let cells = Cells::try_new(kind_for::<F>(), AtomicU8::new(flags)).map_err(|_| OutOfMemory)?;
         if self.start == Start::Percpu {
-            cells.open(F::lanes());
+            cells.open();
         }
         let cold = self.name.map(|name| Box::new(Cold { name: Some(name), confirms: Vec::new() }));
         Ok(Core { cells, shared: AtomicU64::new(word), slow: Packed::new(cold, Event::default()) })

@@ -100,9 +100,9 @@ pub(super) mod flag {
 /// The kind of cells that suits a flavour in this process.
 pub(super) fn kind_for<F: Flavor>() -> Kind {
     match F::backend() {
-        Backend::Epoch => Kind::PerThread,
-        Backend::Rseq => Kind::PerCpu,
-        Backend::Membarrier | Backend::Fence => Kind::PerLane,
+        Backend::Epoch => Kind::Thread,
+        Backend::Rseq => Kind::Cpu,
+        Backend::Membarrier | Backend::Fence => Kind::Lane,
     }
 }
 
@@ -223,11 +223,11 @@ impl Core {
     }
 
     /// References out now, the first one included; exact if nobody counts meanwhile.
-    pub(crate) fn estimate<F: Flavor>(&self) -> i64 {
+    pub(crate) fn estimate(&self) -> i64 {
         // The lock keeps the cells from being freed meanwhile: this is no section.
         let _cold = self.slow.lock();
         let word = self.shared.load(Ordering::Relaxed);
-        let sum = if state::region(word) == Region::Biased { self.cells.sum(F::lanes()) } else { 0 };
+        let sum = if state::region(word) == Region::Biased { self.cells.sum() } else { 0 };
         state::estimate(word, sum)
     }
 
@@ -241,12 +241,12 @@ impl Core {
     }
 
     /// References that users hold; exact if nobody counts meanwhile. A saturated count tells nothing.
-    pub(super) fn references_of_users<F: Flavor>(&self) -> u64 {
+    pub(super) fn references_of_users(&self) -> u64 {
         if self.is_saturated() {
             return 0;
         }
         let first = i64::from(state::has_first(self.shared.load(Ordering::Relaxed)));
-        (self.estimate::<F>() - first).try_into().unwrap_or(0)
+        (self.estimate() - first).try_into().unwrap_or(0)
     }
 
     /// Brings a saturated word, or one that has to be, to the middle of its region.

@@ -477,7 +477,7 @@ impl<F: Flavor> PercpuRef<F> {
     /// # r.kill_sync().unwrap();
     /// ```
     pub fn switch_to_percpu(&self) -> Result<(), NotReinitable> {
-        self.inner.core.switch_to_percpu::<F>()
+        self.inner.core.switch_to_percpu()
     }
 
     /// Takes a kill back, if the last reference is not gone: the ref is alive again, with its first reference.
@@ -528,7 +528,7 @@ impl<F: Flavor> PercpuRef<F> {
     /// # r.kill_sync().unwrap();
     /// ```
     pub fn reinit(&self) -> Result<(), ReviveError> {
-        self.inner.core.reinit::<F>()
+        self.inner.core.reinit()
     }
 
     /// Whether the ref has been killed.
@@ -645,7 +645,7 @@ impl<F: Flavor> PercpuRef<F> {
     /// # r.kill_sync().unwrap();
     /// ```
     pub fn estimate(&self) -> i64 {
-        self.inner.core.estimate::<F>()
+        self.inner.core.estimate()
     }
 
     /// The name given to the [builder](Builder::name).
@@ -686,7 +686,7 @@ impl<F: Flavor> Drop for PercpuRef<F> {
         let kind = if busy {
             ReportKind::DroppedInSwitch
         } else {
-            match core.references_of_users::<F>() {
+            match core.references_of_users() {
                 0 => return,
                 n => ReportKind::DroppedWithReferences(n),
             }

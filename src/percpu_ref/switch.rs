@@ -71,8 +71,8 @@ impl Core {
     }
 
     /// Brings the cells' sum into the shared word, after the grace period.
-    fn fold<F: Flavor>(&self, quiescent: Quiescent) {
-        let sum = self.cells.sum(F::lanes());
+    fn fold(&self, quiescent: Quiescent) {
+        let sum = self.cells.sum();
         let mut surplus = false;
         // Relaxed: the grace period has made the sum visible here, and each later step of this thread publishes it.
         let _ = self.shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
@@ -91,7 +91,7 @@ impl Core {
     }
 
     /// Opens the cells, if they should be open. Under the lock, with BUSY not set or about to be cleared.
-    fn open_again<F: Flavor>(&self) {
+    fn open_again(&self) {
         let word = self.shared.load(Ordering::Relaxed);
         if self.cells.is_open() || state::is_dead(word) || self.has(flag::STICKY) || !self.has(flag::ALLOW_REINIT) {
             return;
@@ -100,12 +100,12 @@ impl Core {
             (state::region(word) == Region::Plain).then_some(word.wrapping_add(BIAS))
         });
         if biased.is_ok() {
-            self.cells.open(F::lanes());
+            self.cells.open();
         }
     }
 
     /// The end of a switch; true if the last reference went with it. Under the lock.
-    fn end_switch<F: Flavor>(&self) -> bool {
+    fn end_switch(&self) -> bool {
         let mut last = false;
         if self.flags().fetch_and(!flag::KILLING, Ordering::Relaxed) & flag::KILLING != 0 {
             // Release [D1]: as in a put.
@@ -114,7 +114,7 @@ impl Core {
             });
             last = dropped.is_ok_and(|word| state::is_zero(word & !FIRST));
         } else {
-            self.open_again::<F>();
+            self.open_again();
         }
         // Release [W3]: pairs with Acquire [W4] in `wait_until_idle`: the waiter sees what the confirms did.
         self.flags().fetch_and(!flag::BUSY, order("W3", Ordering::Release));
@@ -153,27 +153,27 @@ impl Core {
         if released() && !self.is_saturated() {
             return Ok(());
         }
-        Err(self.outstanding::<F>())
+        Err(self.outstanding())
     }
 
     /// What is out now.
-    pub(crate) fn outstanding<F: Flavor>(&self) -> Outstanding {
+    pub(crate) fn outstanding(&self) -> Outstanding {
         Outstanding {
             name: self.name(),
-            count: self.estimate::<F>().try_into().unwrap_or(0),
+            count: self.estimate().try_into().unwrap_or(0),
             saturated: self.is_saturated(),
         }
     }
 
     /// As [`PercpuRef::switch_to_percpu`](super::PercpuRef::switch_to_percpu).
-    pub(super) fn switch_to_percpu<F: Flavor>(&self) -> Result<(), NotReinitable> {
+    pub(super) fn switch_to_percpu(&self) -> Result<(), NotReinitable> {
         let _cold = self.slow.lock();
         if !self.has(flag::ALLOW_REINIT) {
             return Err(NotReinitable);
         }
         self.flags().fetch_and(!flag::STICKY, Ordering::Relaxed);
         if !self.has(flag::BUSY) {
-            self.open_again::<F>();
+            self.open_again();
         }
         Ok(())
     }
@@ -211,14 +211,14 @@ impl Core {
             // In its own confirm, the kill has not dropped the first reference yet, and now it will not.
             self.flags().fetch_and(!flag::KILLING, Ordering::Relaxed);
             if !self.has(flag::BUSY) {
-                self.open_again::<F>();
+                self.open_again();
             }
             return Ok(());
         }
     }
 
     /// As [`PercpuRef::reinit`](super::PercpuRef::reinit).
-    pub(super) fn reinit<F: Flavor>(&self) -> Result<(), ReviveError> {
+    pub(super) fn reinit(&self) -> Result<(), ReviveError> {
         let _cold = self.slow.lock();
         if !state::is_dead(self.shared.load(Ordering::Relaxed)) {
             return Err(ReviveError::NotDying);
@@ -240,7 +240,7 @@ impl Core {
             return Err(ReviveError::StillReferenced);
         }
         if !self.has(flag::BUSY) {
-            self.open_again::<F>();
+            self.open_again();
         }
         Ok(())
     }
@@ -282,7 +282,7 @@ fn finish_here<H: Host>(host: &H, next: Next) {
 fn finish<H: Host>(host: &H, quiescent: Option<Quiescent>) -> bool {
     let core = host.core();
     if let Some(quiescent) = quiescent {
-        core.fold::<H::Flavor>(quiescent);
+        core.fold(quiescent);
     }
     let last = loop {
         let mut cold = core.slow.lock();
@@ -291,7 +291,7 @@ fn finish<H: Host>(host: &H, quiescent: Option<Quiescent>) -> bool {
             if cold.as_ref().is_some_and(|cold| cold.name.is_none()) {
                 *cold = None;
             }
-            break core.end_switch::<H::Flavor>();
+            break core.end_switch();
         }
         drop(cold);
         for confirm in confirms {

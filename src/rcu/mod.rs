@@ -183,9 +183,6 @@ mod sealed {
         /// says so or if this thread cannot open a section any more.
         fn count_in_section(count: impl FnOnce(Option<usize>) -> bool) -> bool;
 
-        /// How many lanes have been in use. To be asked after the grace period, so that no thread is missed.
-        fn lanes() -> usize;
-
         /// Waits until no section or sequence is left that counts the way it was open to before.
         fn wait_for_counters() -> Quiescent;
 

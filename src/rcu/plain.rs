@@ -122,10 +122,6 @@ impl Sealed for Plain {
         count(None)
     }
 
-    fn lanes() -> usize {
-        0
-    }
-
     fn wait_for_counters() -> Quiescent {
         queue();
         wait();

@@ -16,7 +16,7 @@
 
 use crate::sync::{
     AtomicUsize, Backoff, CachePadded, Mutex, Ordering, fence, global, heavy, light, local, on_fork, order,
-    register_membarrier,
+    register_membarrier, set_thread_lanes_in_use,
 };
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -119,6 +119,7 @@ impl Registry {
                 let word = CachePadded::new(AtomicUsize::new(0));
                 let record = Box::leak(Box::new(Record { word, lane: self.records.len(), fence }));
                 self.records.push(record);
+                set_thread_lanes_in_use(self.records.len());
                 record
             }
         }
@@ -247,11 +248,6 @@ pub(super) fn count_in_section(count: impl FnOnce(Option<usize>) -> bool) -> boo
     })
 }
 
-/// How many lanes have been in use.
-pub(super) fn lanes() -> usize {
-    registry().lock().records.len()
-}
-
 /// Waits for each section that is open now to end.
 pub(super) fn wait_for_readers() {
     // heavy [S2]: pairs with light [S1] in `enter`.
@@ -260,7 +256,8 @@ pub(super) fn wait_for_readers() {
     } else {
         fence("S2", Ordering::SeqCst);
     }
-    // A thread that registers after this sees the caller's change, because it takes the lock after us.
+    // A thread that registers after this sees the caller's change, because it takes the lock after us. The number of
+    // lanes in use, which is written under the lock, covers all others.
     let records = registry().lock().records.clone();
     for record in records {
         // Acquire [S4]: pairs with Release [S3] in `leave` and [S5] in `enter`.

@@ -160,10 +160,6 @@ impl Sealed for Sched {
         record::count_in_section(count)
     }
 
-    fn lanes() -> usize {
-        if Self::backend() == Backend::Rseq { restartable::possible_cpus() } else { record::lanes() }
-    }
-
     fn wait_for_counters() -> Quiescent {
         handle_forks();
         if Self::backend() == Backend::Rseq {

@@ -28,7 +28,7 @@
 use crate::percpu_ref::count::{self, Confirm, Core, Handle, Host};
 use crate::percpu_ref::{AlreadyDying, Outstanding, PercpuRef, switch};
 use crate::rcu::Flavor;
-use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Ordering, Packed, fence, order};
+use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Ordering, Packed, fence, order, settled};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
@@ -202,6 +202,8 @@ impl<F: Flavor> Drop for Memory<F> {
 unsafe fn free<F: Flavor>(header: NonNull<Header<F>>) {
     // SAFETY: 1.
     let layout = unsafe { header.as_ref() }.layout;
+    // SAFETY: 1.
+    settled(unsafe { &mut (*header.as_ptr()).memory });
     // SAFETY: 1. The value has been dropped, or taken, or leaked with the references that would have dropped it.
     unsafe { header.drop_in_place() };
     // SAFETY: the block begins where `Room::new` put the header that far from.
@@ -575,7 +577,7 @@ impl<T: Send + Sync + 'static, F: Flavor> super::drain::Source<T> for Remains<T,
     }
 
     fn outstanding(&self) -> Outstanding {
-        self.place.memory().header().core.outstanding::<F>()
+        self.place.memory().header().core.outstanding()
     }
 
     fn poll(&mut self, waker: &Waker) -> bool {

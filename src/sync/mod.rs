@@ -34,7 +34,7 @@ use real as chosen;
 pub(crate) use chosen::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
 pub(crate) use chosen::{
     Backoff, Condvar, Futex, Mutex, MutexGuard, Packed, ThreadCells, epoch, fence, global, heavy, light, local,
-    on_fork, order, register_membarrier, relax, restartable, spawn, yield_now,
+    on_fork, order, register_membarrier, relax, restartable, settled, spawn, yield_now,
 };
 pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use std::sync::atomic::Ordering;
@@ -53,6 +53,21 @@ impl Quiescent {
     pub(crate) fn reached() -> Self {
         Self(())
     }
+}
+
+global! {
+    /// How many lanes threads have had. Written under the lock of the registry of section words.
+    static THREAD_LANES_IN_USE: AtomicUsize = AtomicUsize::new(0);
+}
+
+/// How many lanes threads have counted in: exact after a grace period, or once nobody counts.
+pub(crate) fn thread_lanes_in_use() -> usize {
+    THREAD_LANES_IN_USE.load(Ordering::Relaxed)
+}
+
+/// To be called under the lock that hands lanes out.
+pub(crate) fn set_thread_lanes_in_use(lanes: usize) {
+    THREAD_LANES_IN_USE.store(lanes, Ordering::Relaxed);
 }
 
 mod event;

@@ -32,6 +32,11 @@ pub(crate) fn fence(id: &str, order: Ordering) {
     }
 }
 
+/// Fails the model unless everything that others did with the atomic comes before this.
+pub(crate) fn settled(atomic: &mut atomic::AtomicUsize) {
+    atomic.with_mut(|_| ());
+}
+
 /// Half of the asymmetric fence; a full fence is the nearest thing that loom knows.
 pub(crate) fn light(id: &str) {
     fence(id, Ordering::SeqCst);

@@ -2,6 +2,8 @@
 
 /// `membarrier(2)`.
 pub(crate) mod membarrier {
+    use std::sync::atomic::{Ordering, fence};
+
     const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
     const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
     const PRIVATE_EXPEDITED_RSEQ: libc::c_int = 1 << 7;
@@ -28,20 +30,49 @@ pub(crate) mod membarrier {
     /// Makes every thread of this process run a full fence before this returns, the caller included.
     ///
     /// # Panics
-    /// If the kernel refuses what [`register`] was told it would do: no reader could be waited for any more.
+    /// If the kernel refuses what it accepted in [`register`], and the slow way too: no reader could be waited for.
     pub(crate) fn heavy(_id: &str) {
         // A full fence of our own first: the call does nothing at all in a process with one thread.
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         // A forked child may have to register again.
-        let done = membarrier(PRIVATE_EXPEDITED) || (register() && membarrier(PRIVATE_EXPEDITED));
-        assert!(done, "membarrier was registered and is refused now: was a seccomp filter installed since?");
+        let done = membarrier(PRIVATE_EXPEDITED) || register() || run_on_every_cpu();
+        assert!(done, "a sandbox entered since the first use forbids membarrier and sched_setaffinity");
     }
 
     /// As [`heavy`], and restarts every restartable sequence that is under way in this process.
     pub(in crate::sys) fn heavy_rseq() {
-        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-        let done = membarrier(PRIVATE_EXPEDITED_RSEQ) || (register_rseq() && membarrier(PRIVATE_EXPEDITED_RSEQ));
-        assert!(done, "membarrier was registered and is refused now: was a seccomp filter installed since?");
+        fence(Ordering::SeqCst);
+        let done = membarrier(PRIVATE_EXPEDITED_RSEQ) || register_rseq() || run_on_every_cpu();
+        assert!(done, "a sandbox entered since the first use forbids membarrier and sched_setaffinity");
+    }
+
+    /// What membarrier does, the slow way, for a process that entered a sandbox after it had chosen membarrier: runs on
+    /// one CPU after the other. Whoever ran there has been preempted then, and a context switch is a full fence and
+    /// restarts a sequence. False if that is forbidden too.
+    ///
+    /// It reaches the CPUs that this thread may use; that other threads of the process use others, which are in none
+    /// of its cpusets, is not expected.
+    #[cold]
+    fn run_on_every_cpu() -> bool {
+        const SIZE: usize = size_of::<libc::cpu_set_t>();
+        // SAFETY: an all-zero set is the empty one.
+        let mut before: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        // SAFETY: `before` has the size that is passed, and 0 is this thread.
+        if unsafe { libc::sched_getaffinity(0, SIZE, &raw mut before) } != 0 {
+            return false;
+        }
+        let mut visited = 0;
+        for cpu in 0..super::cpus::possible().min(SIZE * 8) {
+            // SAFETY: an all-zero set is the empty one.
+            let mut only: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+            // SAFETY: `cpu` is below the capacity of the set.
+            unsafe { libc::CPU_SET(cpu, &mut only) };
+            // SAFETY: `only` has the size that is passed. A CPU that is offline is refused, and runs nothing.
+            visited += usize::from(unsafe { libc::sched_setaffinity(0, SIZE, &raw const only) } == 0);
+        }
+        // SAFETY: `before` was filled in by the kernel.
+        unsafe { libc::sched_setaffinity(0, SIZE, &raw const before) };
+        visited > 0
     }
 }
 
