@@ -287,7 +287,11 @@ pub(crate) mod restartable {
         static ref CPU: [Mutex<()>; CPUS] = std::array::from_fn(|_| Mutex::new(()));
     }
 
+    /// Whether this process uses sequences; what the offset of the rseq area tells for real.
+    static IN_USE: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
     pub(crate) fn available() -> bool {
+        IN_USE.store(true, Ordering::Relaxed);
         true
     }
 
@@ -312,6 +316,9 @@ pub(crate) mod restartable {
         }
 
         pub(crate) unsafe fn get_from<T, const BACK: usize>(slot: &AtomicPtr<T>) -> Option<NonNull<T>> {
+            if !IN_USE.load(Ordering::Relaxed) {
+                return None;
+            }
             let cpu = lanes::here() % CPUS;
             let _sequence = CPU[cpu].lock();
             let value = NonNull::new(slot.load(super::order("K3", Ordering::Acquire)))?;
