@@ -90,7 +90,8 @@ impl<'a> Contender<'a> {
             (Some(first), Some(last), Some(longest)) => last - first <= longest + longest / 10,
             _ => false,
         };
-        let even = results.iter().all(|&(_, begin, end, _)| Some(end - begin) >= longest.map(|longest| longest * 7 / 10));
+        let even =
+            results.iter().all(|&(_, begin, end, _)| Some(end - begin) >= longest.map(|longest| longest * 7 / 10));
         (mean, at_once && even && results.iter().all(|&(.., quiet)| quiet))
     }
 }
