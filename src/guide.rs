@@ -10,3 +10,9 @@ pub mod choose_a_flavour {}
 
 #[doc = include_str!("../docs/guide/limits.md")]
 pub mod limits {}
+
+#[doc = include_str!("../docs/guide/from-arc-to-shared.md")]
+pub mod from_arc_to_shared {}
+
+#[doc = include_str!("../docs/guide/shutting-down.md")]
+pub mod shutting_down {}

@@ -12,6 +12,7 @@ mod percpu_ref;
 pub mod ptr_ring;
 pub mod rcu;
 mod report;
+mod shared;
 mod sync;
 #[cfg(not(percpu_ref_loom))]
 mod sys;
@@ -20,3 +21,4 @@ pub use percpu_ref::{
     AlreadyDying, Builder, Mode, NotReinitable, OutOfMemory, Outstanding, PercpuRef, Ref, ReviveError, Start,
 };
 pub use report::{Report, ReportKind, set_report_hook};
+pub use shared::{Drain, Owner, RcuCell, Shared, Weak};

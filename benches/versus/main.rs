@@ -8,6 +8,7 @@
 //! The backend of `Sched` is chosen once for a process, so what has to run without restartable sequences, and what needs
 //! a clean heap, runs in a child process of its own, with its rivals.
 
+mod cell;
 mod get_put;
 mod harness;
 mod kill;
@@ -15,6 +16,7 @@ mod read_section;
 mod row;
 mod scale;
 mod urcu;
+mod weak;
 
 use clap::{Parser, ValueEnum};
 use percpu_ref::rcu::{Flavor, Sched};
@@ -48,6 +50,10 @@ enum Group {
     ReadSection,
     /// Taking and dropping a reference
     GetPut,
+    /// Coming back to an object that may be gone
+    Weak,
+    /// Reading a value that is replaced
+    Cell,
     /// Grace periods and teardown
     Kill,
     /// Memory, and threads that come and go
@@ -73,7 +79,7 @@ impl Group {
     /// The parts that run in children, and the backend each asks for.
     fn children(self) -> &'static [(Part, &'static str)] {
         match self {
-            Self::ReadSection | Self::GetPut => &[(Part::Membarrier, "membarrier")],
+            Self::ReadSection | Self::GetPut | Self::Weak | Self::Cell => &[(Part::Membarrier, "membarrier")],
             Self::Kill => &[],
             Self::Scale => {
                 &[(Part::Refs, ""), (Part::Threads, ""), (Part::Threads, "membarrier"), (Part::ThreadsPlain, "")]
@@ -89,6 +95,8 @@ impl Group {
         match self {
             Self::ReadSection => read_section::run(part),
             Self::GetPut => get_put::run(part),
+            Self::Weak => weak::run(part),
+            Self::Cell => cell::run(part),
             Self::Kill => kill::run(),
             Self::Scale => scale::run(part),
         }

@@ -16,7 +16,7 @@
 mod packed;
 
 use crate::sync::restartable::{LANE, MAX_LIMIT, THREAD_LANES, Window, possible_cpus};
-use crate::sync::{AtomicU8, AtomicU64, Lane, Ordering, Quiescent, ThreadCells, order, thread_lanes_in_use};
+use crate::sync::{AtomicPtr, AtomicU8, AtomicU64, Lane, Ordering, Quiescent, ThreadCells, order, thread_lanes_in_use};
 use std::ptr::{self, NonNull};
 
 /// Memory for the cells could not be had.
@@ -48,6 +48,7 @@ mod mode {
 /// 3. The window's limit is not 0 only while the cells are open and the kind is `Cpu`: then it is at most the number of
 ///    lanes.
 /// 4. While the cells are open, `cells` is not null.
+#[repr(transparent)]
 pub(crate) struct Cells<S> {
     window: Window<Side<S>>,
 }
@@ -98,6 +99,20 @@ impl<S> Cells<S> {
     #[inline]
     pub(crate) fn add_many(&self, n: u64) -> bool {
         self.window.add_many(n)
+    }
+
+    /// Loads `slot` and adds 1 to the count whose cells' header lies `BACK` bytes before what `slot` points to, in one
+    /// restartable sequence. `None`: nothing was added, because the process has no sequences, this one was cut short, or
+    /// the cells are closed or of another kind.
+    ///
+    /// # Safety
+    /// 1. `slot` points into an allocation that has a `Cells<S>` that many bytes before.
+    /// 2. After another pointer has taken its place, the allocation stays until these cells have been closed and a grace
+    ///    period of the sequences has passed.
+    #[inline(always)]
+    pub(crate) unsafe fn get_from<T, const BACK: usize>(slot: &AtomicPtr<T>) -> Option<NonNull<T>> {
+        // SAFETY: 1, 2; and a window of this type is one that `Cells` opened, or closed.
+        unsafe { Window::<Side<S>>::get_from::<T, BACK>(slot) }
     }
 
     /// Whether it is worth opening a section to add: only a hint.

@@ -15,6 +15,7 @@ use crate::report::{Report, ReportKind, contain};
 use crate::sync::{AtomicU8, AtomicU64, Event, Ordering, Packed, fence, order, within};
 use std::borrow::Cow;
 use std::hint::cold_path;
+use std::sync::Arc;
 
 /// What has a count inside, and what becomes of it at zero.
 pub(crate) trait Host: Send + Sync + 'static {
@@ -28,8 +29,29 @@ pub(crate) trait Host: Send + Sync + 'static {
     fn release(&self);
 }
 
+/// What keeps a host's memory while a switch of it is under way in the callback thread.
+pub(crate) trait Handle: Clone + Send + 'static {
+    /// What it keeps.
+    type Host: Host;
+
+    /// The host.
+    fn host(&self) -> &Self::Host;
+
+    /// The switch has dropped the last reference, and the host has been released: what the references had together is
+    /// given up.
+    fn released(&self) {}
+}
+
+impl<H: Host> Handle for Arc<H> {
+    type Host = H;
+
+    fn host(&self) -> &H {
+        self
+    }
+}
+
 /// A confirm that waits for the end of a switch.
-pub(super) type Confirm = Box<dyn FnOnce() + Send>;
+pub(crate) type Confirm = Box<dyn FnOnce() + Send>;
 
 /// What is needed rarely, and allocated when it is.
 #[derive(Default)]
@@ -39,6 +61,9 @@ pub(super) struct Cold {
     pub(super) confirms: Vec<Confirm>,
 }
 
+/// The cells of a count, which lie at its start.
+pub(crate) type CountCells = Cells<AtomicU8>;
+
 /// A count. It lies at the start of what the types that count most allocate, so that the fast path finds it there.
 ///
 /// # Invariants
@@ -47,7 +72,7 @@ pub(super) struct Cold {
 /// 2. BUSY is set by whoever closes the cells or finds something to confirm; he, or who works for him, calls `finish`.
 #[repr(C)]
 pub(crate) struct Core {
-    pub(super) cells: Cells<AtomicU8>,
+    pub(super) cells: CountCells,
     /// See [`state`]. Written by slow-path gets and puts of everyone, and by switches under `slow`.
     pub(super) shared: AtomicU64,
     /// Serialises switches. Under it, only the cells' allocator is locked; no user code runs under it. The event
@@ -223,6 +248,15 @@ impl Core {
         state::estimate(word, sum)
     }
 
+    /// The count has been killed, the kill is over, and one reference is left: the caller's. Nobody can take another but
+    /// through the caller.
+    ///
+    /// Who is told so sees what the others did before they dropped theirs.
+    pub(crate) fn is_last(&self) -> bool {
+        // Acquire [O1]: pairs with Release [D1] in every put, as the fence of whoever drops the last reference does.
+        state::is_last(self.shared.load(order("O1", Ordering::Acquire)))
+    }
+
     /// References that users hold; exact if nobody counts meanwhile. A saturated count tells nothing.
     pub(super) fn references_of_users(&self) -> u64 {
         if self.is_saturated() {
@@ -249,62 +283,68 @@ impl Core {
     }
 }
 
-/// Drops a reference, and releases if it was the last.
+/// Drops a reference, and releases if it was the last; true if so.
+///
+/// A host that lives as long as its references may be gone when this returns false, and after the addition that drops
+/// the reference nothing here touches it. Until this returns true it is needed, and then the caller may give it up.
 #[inline(always)]
-pub(crate) fn put<H: Host>(host: &H) {
-    if !host.core().cells.add::<-1>() {
+pub(crate) fn put<H: Host>(host: &H) -> bool {
+    !host.core().cells.add::<-1>() && {
         cold_path();
-        put_slowly(host, 1);
+        put_slowly(host, 1)
     }
 }
 
-/// Drops `n` references, and releases if they were the last.
+/// Drops `n` references, and releases if they were the last; true if so.
 #[inline]
-pub(crate) fn put_many<H: Host>(host: &H, n: usize) {
+pub(crate) fn put_many<H: Host>(host: &H, n: usize) -> bool {
     match n {
-        0 => {}
-        1..=MAX_N if host.core().cells.add_many((n as u64).wrapping_neg()) => {}
+        0 => false,
+        1..=MAX_N if host.core().cells.add_many((n as u64).wrapping_neg()) => false,
         1..=MAX_N => put_slowly(host, n),
-        _ => host.core().misused(ReportKind::TooMany),
+        _ => {
+            host.core().misused(ReportKind::TooMany);
+            false
+        }
     }
 }
 
 #[inline(never)]
-fn put_slowly<H: Host>(host: &H, n: usize) {
-    if !host.core().add_in_section::<H::Flavor>((n as u64).wrapping_neg()) {
-        put_shared(host, n);
-    }
+fn put_slowly<H: Host>(host: &H, n: usize) -> bool {
+    !host.core().add_in_section::<H::Flavor>((n as u64).wrapping_neg()) && put_shared(host, n)
 }
 
 #[inline(never)]
-fn put_shared<H: Host>(host: &H, n: usize) {
+fn put_shared<H: Host>(host: &H, n: usize) -> bool {
     let core = host.core();
     let units = state::units(n);
     // Release [D1]: pairs with the fence [D2] of whoever drops the last reference.
     let old = core.shared.fetch_sub(units, order("D1", Ordering::Release));
     match state::put(old, units) {
-        Put::Counted => {}
-        Put::Last => release(host),
+        Put::Counted => return false,
+        Put::Last => return release(host),
         Put::Drifted => core.saturate(),
         Put::Surplus => core.misused(ReportKind::SurplusPut),
     }
+    false
 }
 
-/// Releases, when the last reference is gone.
+/// Releases, when the last reference is gone; false if that had been done before.
 ///
 /// Nothing here takes a lock, because a `put` in a signal handler may end here.
 #[cold]
-pub(super) fn release<H: Host>(host: &H) {
+pub(super) fn release<H: Host>(host: &H) -> bool {
     let core = host.core();
     // Acquire [D2]: pairs with Release [D1] in every put: `release` sees what the holders did.
     fence("D2", Ordering::Acquire);
     if core.flags().fetch_or(flag::RELEASING, Ordering::Relaxed) & flag::RELEASING != 0 {
         // It was at zero before, so somebody took a reference on a released ref, and this was its put.
         core.misused(ReportKind::GetAfterRelease);
-        return;
+        return false;
     }
     within(core.key(), || contain(|| core.name(), || host.release()));
     // Release [W1]: pairs with Acquire [W2] in `wait_zero`: the waiter sees what `release` did.
     core.flags().fetch_or(flag::RELEASED, order("W1", Ordering::Release));
     core.slow.side.notify_all();
+    true
 }

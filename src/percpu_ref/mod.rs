@@ -13,11 +13,11 @@
 #![forbid(unsafe_code)]
 
 mod builder;
-mod count;
+pub(crate) mod count;
 mod error;
 mod guard;
 mod state;
-mod switch;
+pub(crate) mod switch;
 
 pub use builder::{Builder, Start};
 pub use error::{AlreadyDying, NotReinitable, OutOfMemory, Outstanding, ReviveError};
@@ -220,7 +220,7 @@ impl<F: Flavor> PercpuRef<F> {
     /// ```
     #[inline]
     pub fn put(&self) {
-        count::put(&*self.inner);
+        let _released = count::put(&*self.inner);
     }
 
     /// Drops `n` references at the cost of one. Zero does nothing.
@@ -241,7 +241,7 @@ impl<F: Flavor> PercpuRef<F> {
     /// ```
     #[inline]
     pub fn put_many(&self, n: usize) {
-        count::put_many(&*self.inner, n);
+        let _released = count::put_many(&*self.inner, n);
     }
 
     /// Takes a reference unless none is left.

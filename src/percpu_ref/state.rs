@@ -59,6 +59,11 @@ pub(super) const fn is_zero(word: u64) -> bool {
     word & !DEAD == 0
 }
 
+/// A kill is over and one reference is left.
+pub(super) const fn is_last(word: u64) -> bool {
+    word == ONE | DEAD
+}
+
 pub(super) const fn is_dead(word: u64) -> bool {
     word & DEAD != 0
 }

@@ -20,13 +20,12 @@
 //! noticed yet counts on the shared word, which is right.
 #![forbid(unsafe_code)]
 
-use super::count::{Cold, Confirm, Core, Host, flag, release};
+use super::count::{Cold, Confirm, Core, Handle, Host, flag, release};
 use super::error::{AlreadyDying, NotReinitable, Outstanding, ReviveError};
 use super::state::{self, BIAS, DEAD, FIRST, Region};
 use crate::rcu::{Flavor, Sealed, about_to_block, assert_no_section};
 use crate::report::{ReportKind, contain};
 use crate::sync::{Ordering, Quiescent, is_within, order, within};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What has to happen next, after the lock has been dropped.
@@ -247,13 +246,22 @@ impl Core {
     }
 }
 
+type FlavorOf<H> = <<H as Handle>::Host as Host>::Flavor;
+
+/// Runs the rest of a switch, and gives up with the last reference what the references had together.
+fn finish_for<H: Handle>(handle: &H, quiescent: Option<Quiescent>) {
+    if finish(handle.host(), quiescent) {
+        handle.released();
+    }
+}
+
 /// Runs the rest of a switch in the callback thread.
-fn finish_later<H: Host>(host: &Arc<H>, next: Next) {
-    let host = Arc::clone(host);
+fn finish_later<H: Handle>(handle: &H, next: Next) {
+    let handle = handle.clone();
     match next {
         Next::Nothing => {}
-        Next::GracePeriod => H::Flavor::after_counters(move |quiescent| finish(&*host, Some(quiescent))),
-        Next::Finish => H::Flavor::soon(move || finish(&*host, None)),
+        Next::GracePeriod => FlavorOf::<H>::after_counters(move |quiescent| finish_for(&handle, Some(quiescent))),
+        Next::Finish => FlavorOf::<H>::soon(move || finish_for(&handle, None)),
     }
 }
 
@@ -261,13 +269,17 @@ fn finish_later<H: Host>(host: &Arc<H>, next: Next) {
 fn finish_here<H: Host>(host: &H, next: Next) {
     match next {
         Next::Nothing => host.core().wait_until_idle::<H::Flavor>(),
-        Next::GracePeriod => finish(host, Some(H::Flavor::wait_for_counters())),
-        Next::Finish => finish(host, None),
+        Next::GracePeriod => {
+            finish(host, Some(H::Flavor::wait_for_counters()));
+        }
+        Next::Finish => {
+            finish(host, None);
+        }
     }
 }
 
-/// Steps 3 to 6 of a switch. `quiescent`: the cells were open when it began.
-fn finish<H: Host>(host: &H, quiescent: Option<Quiescent>) {
+/// Steps 3 to 6 of a switch; true if it released. `quiescent`: the cells were open when it began.
+fn finish<H: Host>(host: &H, quiescent: Option<Quiescent>) -> bool {
     let core = host.core();
     if let Some(quiescent) = quiescent {
         core.fold(quiescent);
@@ -287,15 +299,13 @@ fn finish<H: Host>(host: &H, quiescent: Option<Quiescent>) {
         }
     };
     core.slow.side.notify_all();
-    if last {
-        release(host);
-    }
+    last && release(host)
 }
 
 /// As [`PercpuRef::kill_and_confirm`](super::PercpuRef::kill_and_confirm).
-pub(crate) fn kill<H: Host>(host: &Arc<H>, confirm: Option<Confirm>) -> Result<(), AlreadyDying> {
-    let next = host.core().begin_kill(confirm).map_err(|_| AlreadyDying)?;
-    finish_later(host, next);
+pub(crate) fn kill<H: Handle>(handle: &H, confirm: Option<Confirm>) -> Result<(), AlreadyDying> {
+    let next = handle.host().core().begin_kill(confirm).map_err(|_| AlreadyDying)?;
+    finish_later(handle, next);
     Ok(())
 }
 
@@ -308,14 +318,14 @@ pub(crate) fn kill_sync<H: Host>(host: &H) -> Result<(), AlreadyDying> {
 }
 
 /// As [`PercpuRef::switch_to_atomic`](super::PercpuRef::switch_to_atomic).
-pub(super) fn switch_to_atomic<H: Host>(host: &Arc<H>, confirm: Confirm) {
-    let core = host.core();
+pub(super) fn switch_to_atomic<H: Handle>(handle: &H, confirm: Confirm) {
+    let core = handle.host().core();
     let next = {
         let mut cold = core.slow.lock();
         core.flags().fetch_or(flag::STICKY, Ordering::Relaxed);
         core.begin_switch(&mut cold, Some(confirm))
     };
-    finish_later(host, next);
+    finish_later(handle, next);
 }
 
 /// As [`PercpuRef::switch_to_atomic_sync`](super::PercpuRef::switch_to_atomic_sync).

@@ -192,6 +192,13 @@ mod sealed {
         /// Runs `job` in the callback thread.
         fn soon(job: impl FnOnce() + Send + 'static);
 
+        /// Whether counting happens in restartable sequences, where the process has them, and not in sections.
+        const SEQUENCES: bool;
+
+        /// Runs `job`, which neither blocks nor runs code of the program, when every section that is open now is over;
+        /// at once, if [`after_counters`](Self::after_counters) waits for sections anyway.
+        fn after_sections(job: impl FnOnce() + Send + 'static);
+
         /// Makes sure that somebody works on what is queued: a forked child has lost its callback threads.
         fn kick();
     }

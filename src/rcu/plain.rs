@@ -134,6 +134,12 @@ impl Sealed for Plain {
         queue().soon(Box::new(job));
     }
 
+    const SEQUENCES: bool = false;
+
+    fn after_sections(job: impl FnOnce() + Send + 'static) {
+        job();
+    }
+
     fn kick() {
         queue().kick();
     }

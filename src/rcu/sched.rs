@@ -178,7 +178,18 @@ impl Sealed for Sched {
         counters().soon(Box::new(job));
     }
 
+    const SEQUENCES: bool = true;
+
+    fn after_sections(job: impl FnOnce() + Send + 'static) {
+        if Self::backend() == Backend::Rseq {
+            queue().after_grace_period(Box::new(job));
+        } else {
+            job();
+        }
+    }
+
     fn kick() {
-        counters().kick();
+        queue().kick();
+        rseq_queue().kick();
     }
 }

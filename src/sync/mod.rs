@@ -34,7 +34,7 @@ use real as chosen;
 pub(crate) use chosen::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
 pub(crate) use chosen::{
     Backoff, Condvar, Futex, Mutex, MutexGuard, OnFork, Packed, ThreadCells, epoch, fence, global, heavy, light, local,
-    order, register_membarrier, relax, restartable, spawn, yield_now,
+    order, register_membarrier, relax, restartable, settled, spawn, yield_now,
 };
 pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use std::sync::atomic::Ordering;

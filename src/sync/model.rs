@@ -34,6 +34,11 @@ pub(crate) fn fence(id: &str, order: Ordering) {
     }
 }
 
+/// Fails the model unless everything that others did with the atomic comes before this.
+pub(crate) fn settled(atomic: &mut atomic::AtomicUsize) {
+    atomic.with_mut(|_| ());
+}
+
 /// Half of the asymmetric fence; a full fence is the nearest thing that loom knows.
 pub(crate) fn light(id: &str) {
     fence(id, Ordering::SeqCst);
@@ -297,7 +302,11 @@ pub(crate) mod restartable {
         static ref CPU: [Mutex<()>; CPUS] = std::array::from_fn(|_| Mutex::new(()));
     }
 
+    /// Whether this process uses sequences; what the offset of the rseq area tells for real.
+    static IN_USE: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
     pub(crate) fn available() -> bool {
+        IN_USE.store(true, Ordering::Relaxed);
         true
     }
 
@@ -325,12 +334,30 @@ pub(crate) mod restartable {
             self.add_many(i64::from(N).cast_unsigned())
         }
 
+        pub(crate) unsafe fn get_from<T, const BACK: usize>(slot: &AtomicPtr<T>) -> Option<NonNull<T>> {
+            if !IN_USE.load(Ordering::Relaxed) {
+                return None;
+            }
+            let cpu = lanes::here() % CPUS;
+            let _sequence = CPU[cpu].lock();
+            let value = NonNull::new(slot.load(super::order("K3", Ordering::Acquire)))?;
+            // SAFETY: the caller says that a window lies there.
+            let window = unsafe { value.cast::<u8>().sub(BACK) };
+            // SAFETY: as above.
+            let window = unsafe { window.cast::<Self>().as_ref() };
+            window.add_in_sequence(cpu, 1).then_some(value)
+        }
+
         pub(crate) fn add_many(&self, n: u64) -> bool {
             if self.limit.load(Ordering::Relaxed) == 0 {
                 return false;
             }
             let cpu = lanes::here() % CPUS;
             let _sequence = CPU[cpu].lock();
+            self.add_in_sequence(cpu, n)
+        }
+
+        fn add_in_sequence(&self, cpu: usize, n: u64) -> bool {
             if cpu >= self.limit.load(super::order("R1", Ordering::Acquire)) as usize {
                 return false;
             }

@@ -32,6 +32,10 @@ pub(crate) fn light(_id: &str) {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
+/// Nobody else uses the atomic any more, and what they did with it comes before this: a model checks that.
+#[inline(always)]
+pub(crate) fn settled(_atomic: &mut atomic::AtomicUsize) {}
+
 /// Tells the processor that this thread spins.
 #[inline]
 pub(crate) fn relax() {
@@ -434,6 +438,20 @@ pub(crate) mod restartable {
             // SAFETY: 1. `new` made the area what it has to be. 2. `Cells` opens only windows that are for sequences and
             // whose `cells` point to `limit` lanes, and keeps it so until the window is closed and `heavy` has run.
             unsafe { sys::rseq::add_const::<N>((&raw const *self).cast()) }
+        }
+
+        /// Loads `slot` and [adds](Self::add) 1 through the window that lies `BACK` bytes before what it points to, in
+        /// one sequence; `None` if nothing was added.
+        ///
+        /// # Safety
+        /// 1. `slot` points into an allocation with a window of this type, as `Cells` treats it, that many bytes before.
+        /// 2. After another pointer has taken its place, the allocation stays until the window has been closed and
+        ///    `heavy` has run.
+        #[inline(always)]
+        pub(crate) unsafe fn get_from<T, const BACK: usize>(slot: &AtomicPtr<T>) -> Option<NonNull<T>> {
+            // SAFETY: 1, 2, and an open window points to `limit` lanes.
+            let value = unsafe { sys::rseq::get_from::<BACK>(slot.as_ptr().cast()) };
+            NonNull::new(value.cast())
         }
 
         /// [`add`](Self::add) for a count that is not known at compile time.

@@ -65,3 +65,59 @@ pub(crate) unsafe fn add(window: *const u8, n: u64) -> bool {
     unsafe { sequence!(window, n) };
     true
 }
+
+/// # Safety
+/// As [`super::get_from`]; `from` leads from the thread pointer to the rseq area.
+#[inline(always)]
+pub(super) unsafe fn get_from<const BACK: usize>(slot: *const *mut u8, from: isize) -> *mut u8 {
+    let value;
+    // SAFETY: the sequence writes `rseq_cs` of an area that exists, reads `slot` and the window behind it (1), which is
+    // there until the sequence is over (2), and adds to a cell that the window's limit vouches for. It clobbers four
+    // scratch registers and the flags.
+    unsafe {
+        asm!(
+            ".pushsection .data.rel.ro.percpu_ref_rseq, \"aw\", @progbits",
+            ".balign 32",
+            "22: .word 0, 0",
+            ".xword 33f, 44f - 33f, 55f",
+            ".popsection",
+            "mrs {area}, tpidr_el0",
+            "add {area}, {area}, {from}",
+            "adrp {a}, 22b",
+            "add {a}, {a}, :lo12:22b",
+            "str {a}, [{area}, #8]",
+            "33:",
+            "ldar {value}, [{slot}]",
+            "sub {window}, {value}, {back}",
+            "add {a}, {window}, #8",
+            "ldrh {cpu:w}, [{area}, #4]",
+            "ldarh {a:w}, [{a}]",
+            "cmp {cpu:w}, {a:w}",
+            "b.hs 66f",
+            "ldr {a}, [{window}]",
+            "add {a}, {a}, {cpu}, lsl #{shift}",
+            "ldr {cpu}, [{a}]",
+            "add {cpu}, {cpu}, #1",
+            "str {cpu}, [{a}]",
+            "44:",
+            "b 77f",
+            "66: mov {value}, xzr",
+            "77:",
+            ".pushsection .text.unlikely.percpu_ref_rseq, \"ax\", @progbits",
+            ".inst 0xd428bc00",
+            "55: b 66b",
+            ".popsection",
+            a = out(reg) _,
+            cpu = out(reg) _,
+            area = out(reg) _,
+            window = out(reg) _,
+            value = out(reg) value,
+            slot = in(reg) slot,
+            from = in(reg) from,
+            back = in(reg) BACK,
+            shift = const super::LANE_SHIFT,
+            options(nostack),
+        );
+    }
+    value
+}

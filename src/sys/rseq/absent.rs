@@ -21,5 +21,13 @@ pub(crate) unsafe fn add(_window: *const u8, _n: u64) -> bool {
     false
 }
 
+/// No sequence, no value.
+///
+/// # Safety
+/// None.
+pub(crate) unsafe fn get_from<const BACK: usize>(_slot: *const *mut u8) -> *mut u8 {
+    std::ptr::null_mut()
+}
+
 /// Restarts nothing: nothing runs.
 pub(crate) fn heavy(_id: &str) {}

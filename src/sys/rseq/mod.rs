@@ -19,11 +19,23 @@
 //!     return true
 //! slow (also: aborted):
 //!     return false                      // the caller counts on the shared word
+//!
+//! get_from(slot, back):
+//!     area.rseq_cs = &descriptor
+//!     value = *slot                     // inside: what it points to may be gone after the sequence
+//!     window = value - back             // not read before `slot`
+//!     the rest as in add(window, 1)
+//!     return value
+//! slow (also: aborted):
+//!     return null
 //! ```
 //!
 //! - `limit` is loaded inside the sequence: whoever closes the window and then calls [`heavy`] knows that every
 //!   sequence that saw it open has committed or will be aborted. No reader is ever waited for.
 //! - `area` is in the window, not in a static, because the window's line is needed anyway.
+//! - `get_from` reaches into what `slot` points to, which nothing but the sequence keeps: whoever puts another pointer in
+//!   its place closes the window of the old one, calls [`heavy`], and frees the old one afterwards. Every sequence that
+//!   loaded the old pointer has committed by then, and counts, or is aborted and touches it no more.
 //! - An aborted sequence is not retried. The shared word is right in every mode, an abort is rare, and so a debugger that
 //!   stops at every instruction cannot make it spin.
 //! - `rseq_cs` is not reset afterwards. The kernel clears it when it next looks and finds the thread elsewhere; so the
@@ -84,7 +96,7 @@ mod present;
     target_pointer_width = "64",
     not(percpu_ref_portable)
 ))]
-pub(crate) use present::{add, add_const, area, heavy};
+pub(crate) use present::{add, add_const, area, get_from, heavy};
 
 #[cfg(not(all(
     target_os = "linux",
@@ -101,4 +113,4 @@ mod absent;
     target_pointer_width = "64",
     not(percpu_ref_portable)
 )))]
-pub(crate) use absent::{add, add_const, area, heavy};
+pub(crate) use absent::{add, add_const, area, get_from, heavy};

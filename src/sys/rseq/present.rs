@@ -3,9 +3,15 @@
 use super::super::membarrier_rseq as membarrier;
 use super::arch;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicIsize, Ordering};
 
 pub(crate) use arch::{add, add_const};
+
+/// What [`area`] found, or what it will find.
+static AREA: AtomicIsize = AtomicIsize::new(UNKNOWN);
+const UNKNOWN: isize = isize::MAX;
+/// The C library's own data lies at the thread pointer.
+const NONE: isize = 0;
 
 /// `rseq_cs` is at 8, so the area has to reach to 16 at least.
 const SMALLEST_AREA: u32 = 16;
@@ -13,15 +19,13 @@ const SMALLEST_AREA: u32 = 16;
 /// From the thread pointer to the rseq area of each thread, if this process can run restartable sequences: the C library
 /// registers every thread, the kernel knows the membarrier that goes with it, and this object cannot be unloaded.
 pub(crate) fn area() -> Option<i32> {
-    const UNKNOWN: i64 = i64::MAX;
     // Not a `OnceLock`: a fork while another thread is looking would leave it locked in the child. Looking twice does no harm.
-    static AREA: AtomicI64 = AtomicI64::new(UNKNOWN);
     let mut area = AREA.load(Ordering::Relaxed);
     if area == UNKNOWN {
-        area = look().map_or(0, i64::from);
+        area = look().map_or(NONE, |area| area as isize);
         AREA.store(area, Ordering::Relaxed);
     }
-    i32::try_from(area).ok().filter(|area| *area != 0)
+    i32::try_from(area).ok().filter(|_| area != NONE)
 }
 
 /// See [`area`].
@@ -65,6 +69,22 @@ fn is_main_program(base: *mut libc::c_void) -> bool {
     let headers = unsafe { libc::getauxval(libc::AT_PHDR) };
     // The program headers lie in the first page of the object that they describe.
     (headers as usize).wrapping_sub(base.addr()) < 4096
+}
+
+/// Loads `*slot` and adds 1 to this CPU's cell of the window that lies `BACK` bytes before what it points to. Null: nothing
+/// was added.
+///
+/// # Safety
+/// 1. `slot` can be read and points into an allocation that has a window as in `add_const` that many bytes before.
+/// 2. After another pointer has taken its place, the allocation stays until [`heavy`] has run.
+#[inline(always)]
+pub(crate) unsafe fn get_from<const BACK: usize>(slot: *const *mut u8) -> *mut u8 {
+    match AREA.load(Ordering::Relaxed) {
+        // No window tells us here that the process has sequences: it lies behind the pointer.
+        NONE | UNKNOWN => std::ptr::null_mut(),
+        // SAFETY: 1, 2, and the process has sequences.
+        area => unsafe { arch::get_from::<BACK>(slot, area) },
+    }
 }
 
 /// Returns when every sequence of this process that was under way has committed or been restarted, and every thread has

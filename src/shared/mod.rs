@@ -1,0 +1,21 @@
+//! Smart pointers: an object, its count and its teardown in one.
+//!
+//! | file | concept |
+//! |---|---|
+//! | [`handle`] | `Owner`, `Shared`, `Weak`: who holds what |
+//! | [`block`] | the one allocation, and who keeps it |
+//! | [`drain`] | waiting for the last holder |
+//! | [`cell`] | `RcuCell`: a value that is replaced while it is read |
+//! | [`slot`] | how a reader gets hold of what the cell has now |
+//!
+//! Unsafe code is in `block` and `slot` only.
+
+mod block;
+mod cell;
+mod drain;
+mod handle;
+mod slot;
+
+pub use cell::RcuCell;
+pub use drain::Drain;
+pub use handle::{Owner, Shared, Weak};
