@@ -565,9 +565,9 @@ in_both_flavours! {
                 let inner = PercpuRef::builder().flavor(F::default()).build(|| {});
                 inner.kill().unwrap();
                 inner.wait_zero();
+                tell.send("released").unwrap();
                 let told = tell.clone();
                 F::call(move || told.send("called").unwrap());
-                tell.send("released").unwrap();
             }
         }));
         r.kill_and_confirm({
@@ -643,6 +643,7 @@ in_both_flavours! {
         });
         assert_eq!(told.recv_timeout(soon()), Ok([true, true, true, true, false]));
         r.kill_sync().unwrap();
+        r.wait_zero(); // The kill may have joined the switch, whose end releases in the callback thread.
         assert_eq!(released.get(), 1);
     }
 

@@ -26,8 +26,10 @@ struct Slots {
 /// Readers run until `writer` is done; each checks in its section that what it looks at is not poisoned.
 fn read_while<F: Flavor>(slots: &Slots, readers: usize, writer: impl Fn() + Sync) -> usize {
     let over = AtomicBool::new(false);
+    let reading = AtomicUsize::new(0);
     let reads = together(readers + 1, |i| {
         if i == readers {
+            eventually("all read", || reading.load(SeqCst) == readers);
             writer();
             over.store(true, SeqCst);
             return 0;
@@ -47,6 +49,9 @@ fn read_while<F: Flavor>(slots: &Slots, readers: usize, writer: impl Fn() + Sync
                 assert!(inner.is_none() || slots.values[at].load(Relaxed) != 0, "the inner section counts too");
             }
             reads += 1;
+            if reads == 1 {
+                reading.fetch_add(1, SeqCst);
+            }
         }
         reads
     });
