@@ -462,9 +462,9 @@ in_both_flavours! {
             r.kill_and_confirm({
                 let r = Arc::clone(&r);
                 move || {
- let gets_in = || r.enter().is_some(); // and out again, before anybody is told
- tell.send((gets_in(), r.resurrect(), gets_in(), r.is_dying(), r.resurrect())).unwrap()
-}
+                    let gets_in = || r.enter().is_some(); // and out again, before anybody is told
+                    tell.send((gets_in(), r.resurrect(), gets_in(), r.is_dying(), r.resurrect())).unwrap()
+                }
             }).unwrap();
             let back = (false, Ok(()), true, false, Err(ReviveError::NotDying));
             assert_eq!(told.recv_timeout(soon()), Ok(back));
