@@ -29,7 +29,10 @@ fn read_while<F: Flavor>(slots: &Slots, readers: usize, writer: impl Fn() + Sync
     let reading = AtomicUsize::new(0);
     let reads = together(readers + 1, |i| {
         if i == readers {
-            eventually("all read", || reading.load(SeqCst) == readers);
+            // Every reader is at it before the first change.
+            while reading.load(SeqCst) < readers {
+                thread::yield_now();
+            }
             writer();
             over.store(true, SeqCst);
             return 0;
@@ -48,10 +51,10 @@ fn read_while<F: Flavor>(slots: &Slots, readers: usize, writer: impl Fn() + Sync
                 drop(outer);
                 assert!(inner.is_none() || slots.values[at].load(Relaxed) != 0, "the inner section counts too");
             }
-            reads += 1;
-            if reads == 1 {
+            if reads == 0 {
                 reading.fetch_add(1, SeqCst);
             }
+            reads += 1;
         }
         reads
     });

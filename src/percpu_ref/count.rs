@@ -14,6 +14,7 @@ use crate::rcu::{Backend, Flavor};
 use crate::report::{Report, ReportKind, contain};
 use crate::sync::{AtomicU8, AtomicU64, Event, Ordering, Packed, fence, order, within};
 use std::borrow::Cow;
+use std::hint::cold_path;
 
 /// What has a count inside, and what becomes of it at zero.
 pub(crate) trait Host: Send + Sync + 'static {
@@ -99,6 +100,7 @@ impl Core {
     #[inline(always)]
     pub(crate) fn get<F: Flavor>(&self) {
         if !self.cells.add::<1>() {
+            cold_path();
             self.get_slowly::<F>(1);
         }
     }
@@ -117,7 +119,10 @@ impl Core {
     /// Takes a reference unless none is left.
     #[inline(always)]
     pub(crate) fn tryget<F: Flavor>(&self) -> bool {
-        self.cells.add::<1>() || self.tryget_slowly::<F>(1, false)
+        self.cells.add::<1>() || {
+            cold_path();
+            self.tryget_slowly::<F>(1, false)
+        }
     }
 
     /// Takes `n` references unless none is left.
@@ -136,23 +141,33 @@ impl Core {
     /// Takes a reference unless a kill has begun.
     #[inline(always)]
     pub(crate) fn tryget_live<F: Flavor>(&self) -> bool {
-        self.cells.add::<1>() || self.tryget_slowly::<F>(1, true)
+        self.cells.add::<1>() || {
+            cold_path();
+            self.tryget_slowly::<F>(1, true)
+        }
     }
 
     /// Adds to a cell inside a section, where cells are found that way.
-    #[inline]
+    #[inline(always)]
     fn add_in_section<F: Flavor>(&self, n: u64) -> bool {
         // The first look is a hint, to spare a section; the one inside the section decides.
-        self.cells.counts_in_sections()
-            && self.cells.is_open()
-            && F::count_in_section(|lane| self.cells.add_in_section(lane, n))
+        self.cells.are_open_for_sections()
+            && F::count_in_section(move |lane| match lane {
+                Some(lane) => self.cells.add_in_lane(lane, n),
+                None => self.cells.add_in_thread(n),
+            })
+    }
+
+    /// Where a sequence could not count: in a section or, failing that, on the shared word.
+    #[inline(never)]
+    fn get_slowly<F: Flavor>(&self, n: usize) {
+        if !self.add_in_section::<F>(n as u64) {
+            self.get_shared(n);
+        }
     }
 
     #[inline(never)]
-    fn get_slowly<F: Flavor>(&self, n: usize) {
-        if self.add_in_section::<F>(n as u64) {
-            return;
-        }
+    fn get_shared(&self, n: usize) {
         let units = state::units(n);
         // Relaxed: the caller holds a reference, so nothing is learnt here.
         let old = self.shared.fetch_add(units, Ordering::Relaxed);
@@ -166,9 +181,11 @@ impl Core {
 
     #[inline(never)]
     fn tryget_slowly<F: Flavor>(&self, n: usize, live: bool) -> bool {
-        if self.add_in_section::<F>(n as u64) {
-            return true;
-        }
+        self.add_in_section::<F>(n as u64) || self.tryget_shared(n, live)
+    }
+
+    #[inline(never)]
+    fn tryget_shared(&self, n: usize, live: bool) -> bool {
         let units = state::units(n);
         // Acquire [T1]: pairs with Release [T2] in `reinit` and `resurrect`: who gets into a new life sees its beginning.
         let got = self.shared.fetch_update(order("T1", Ordering::Acquire), Ordering::Relaxed, |word| {
@@ -236,6 +253,7 @@ impl Core {
 #[inline(always)]
 pub(crate) fn put<H: Host>(host: &H) {
     if !host.core().cells.add::<-1>() {
+        cold_path();
         put_slowly(host, 1);
     }
 }
@@ -253,10 +271,14 @@ pub(crate) fn put_many<H: Host>(host: &H, n: usize) {
 
 #[inline(never)]
 fn put_slowly<H: Host>(host: &H, n: usize) {
-    let core = host.core();
-    if core.add_in_section::<H::Flavor>((n as u64).wrapping_neg()) {
-        return;
+    if !host.core().add_in_section::<H::Flavor>((n as u64).wrapping_neg()) {
+        put_shared(host, n);
     }
+}
+
+#[inline(never)]
+fn put_shared<H: Host>(host: &H, n: usize) {
+    let core = host.core();
     let units = state::units(n);
     // Release [D1]: pairs with the fence [D2] of whoever drops the last reference.
     let old = core.shared.fetch_sub(units, order("D1", Ordering::Release));

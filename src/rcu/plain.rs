@@ -6,7 +6,7 @@
 use super::callback::{Queue, QueueKind, State};
 use super::grace::{self, Grace};
 use super::{Backend, Flavor, Sealed};
-use crate::sync::{Condvar, Mutex, OnFork, Quiescent, epoch, global, local};
+use crate::sync::{Condvar, Lane, Mutex, OnFork, Quiescent, epoch, global, local};
 use std::cell::Cell;
 
 /// Sections are epoch pins of the [crossbeam-epoch](https://docs.rs/crossbeam-epoch) crate, with a full fence each.
@@ -115,7 +115,7 @@ impl Sealed for Plain {
     }
 
     #[inline]
-    fn count_in_section(count: impl FnOnce(Option<usize>) -> bool) -> bool {
+    fn count_in_section(count: impl Fn(Option<Lane>) -> bool) -> bool {
         let _section = epoch::pin();
         count(None)
     }

@@ -8,7 +8,7 @@
 use super::callback::{Queue, QueueKind, State};
 use super::grace::{self, Grace};
 use super::{Backend, Flavor, Sealed, record};
-use crate::sync::{Condvar, Found, Mutex, OnFork, Quiescent, global, restartable};
+use crate::sync::{Condvar, Found, Lane, Mutex, OnFork, Quiescent, global, restartable};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
@@ -155,9 +155,9 @@ impl Sealed for Sched {
         record::is_in_section()
     }
 
-    #[inline]
-    fn count_in_section(count: impl FnOnce(Option<usize>) -> bool) -> bool {
-        record::count_in_section(count)
+    #[inline(always)]
+    fn count_in_section(count: impl Fn(Option<Lane>) -> bool) -> bool {
+        record::count_in_section(move |lane| count(Some(lane)))
     }
 
     fn wait_for_counters() -> Quiescent {

@@ -36,7 +36,6 @@ pub(crate) use chosen::{
     Backoff, Condvar, Futex, Mutex, MutexGuard, OnFork, Packed, ThreadCells, epoch, fence, global, heavy, light, local,
     order, register_membarrier, relax, restartable, spawn, yield_now,
 };
-pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use std::sync::atomic::Ordering;
 
 /// Whether misuse that costs something to look for is looked for.
@@ -52,6 +51,26 @@ impl Quiescent {
     /// To be called where a grace period has just ended.
     pub(crate) fn reached() -> Self {
         Self(())
+    }
+}
+
+/// A lane for a thread to count in.
+#[derive(Clone, Copy, Default)]
+pub struct Lane {
+    /// From lane 0's cell to this one's.
+    offset: usize,
+}
+
+impl Lane {
+    /// Lane number `lane`, if there is one.
+    pub(crate) fn new(lane: usize) -> Option<Self> {
+        (lane < restartable::THREAD_LANES).then(|| Self { offset: lane * restartable::LANE })
+    }
+
+    /// How many cells it lies behind lane 0: less than a whole region.
+    #[inline(always)]
+    pub(crate) fn offset(self) -> usize {
+        self.offset
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use super::Ordering;
 pub(crate) mod atomic {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 }
 pub(crate) use super::fork::OnFork;
 pub(crate) use std::thread::yield_now;
@@ -358,11 +358,16 @@ impl ThreadCells {
 
 /// Counting in restartable sequences.
 pub(crate) mod restartable {
-    use super::atomic::{AtomicPtr, AtomicU32, AtomicU64};
-    use super::{Ordering, sys};
+    use super::atomic::{AtomicPtr, AtomicU16, AtomicU64};
+    use super::sys;
     use std::ptr::NonNull;
     pub(crate) use sys::cpus::possible as possible_cpus;
-    pub(crate) use sys::rseq::{available, heavy};
+    pub(crate) use sys::rseq::{MAX_LIMIT, heavy};
+
+    /// Whether this process can count in sequences.
+    pub(crate) fn available() -> bool {
+        sys::rseq::area().is_some()
+    }
 
     /// Cells in a lane: the distance between two cells of one count, in cells.
     pub(crate) const LANE: usize = 1 << (sys::rseq::LANE_SHIFT - 3);
@@ -405,26 +410,37 @@ pub(crate) mod restartable {
         /// Lane 0's cell. Changes only while no sequence can be under way.
         pub(crate) cells: AtomicPtr<AtomicU64>,
         /// How many lanes a sequence may use: 0 closes the window.
-        pub(crate) limit: AtomicU32,
-        /// Not for the sequence.
+        pub(crate) limit: AtomicU16,
+        /// Not for the sequence: two bytes.
         pub(crate) side: S,
+        /// Where a thread has its rseq area.
+        area: i32,
     }
 
     impl<S> Window<S> {
+        /// A closed window. It may be opened only if `for_sequences` is true.
+        pub(crate) fn new(cells: *mut AtomicU64, for_sequences: bool, side: S) -> Self {
+            const {
+                assert!(size_of::<S>() == 2 && std::mem::offset_of!(Self, limit) == 8);
+                assert!(std::mem::offset_of!(Self, area) == 12);
+            }
+            let area = if for_sequences { sys::rseq::area() } else { None }.unwrap_or(0);
+            Self { cells: AtomicPtr::new(cells), limit: AtomicU16::new(0), side, area }
+        }
+
         /// Adds `N` to the cell of this CPU unless the window is closed or this thread cannot tell its CPU.
         #[inline(always)]
         pub(crate) fn add<const N: i32>(&self) -> bool {
-            self.limit.load(Ordering::Relaxed) != 0
-                // SAFETY: an open window is one that `Cells` opened: `cells` then points to `limit` lanes, and stays
-                // so until the window has been closed and `heavy` has run.
-                && unsafe { sys::rseq::add_const::<N>((&raw const *self).cast()) }
+            // SAFETY: 1. `new` made the area what it has to be. 2. `Cells` opens only windows that are for sequences and
+            // whose `cells` point to `limit` lanes, and keeps it so until the window is closed and `heavy` has run.
+            unsafe { sys::rseq::add_const::<N>((&raw const *self).cast()) }
         }
 
         /// [`add`](Self::add) for a count that is not known at compile time.
         #[inline]
         pub(crate) fn add_many(&self, n: u64) -> bool {
             // SAFETY: as in `add`.
-            self.limit.load(Ordering::Relaxed) != 0 && unsafe { sys::rseq::add((&raw const *self).cast(), n) }
+            unsafe { sys::rseq::add((&raw const *self).cast(), n) }
         }
     }
 }

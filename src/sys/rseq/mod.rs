@@ -9,10 +9,12 @@
 //!
 //! ```text
 //! add(window, n):
-//!     area.rseq_cs = &descriptor        // the sequence begins after this store
-//!     cpu = area.cpu_id
-//!     if cpu >= window.limit: goto slow // unsigned: covers "not registered" (-1, -2) and a closed window (0)
-//!     cells = window.cells              // not loaded before `limit`
+//!     if window.area == 0: goto slow        // this window is never opened
+//!     area = thread pointer + window.area
+//!     area.rseq_cs = &descriptor            // the sequence begins after this store
+//!     cpu = low 16 bits of area.cpu_id
+//!     if cpu >= window.limit: goto slow     // unsigned: covers "not registered" (-1, -2) and a closed window (0)
+//!     cells = window.cells                  // not loaded before `limit`
 //!     *(cells + (cpu << LANE_SHIFT)) += n   // the last instruction: its store commits
 //!     return true
 //! slow (also: aborted):
@@ -21,6 +23,7 @@
 //!
 //! - `limit` is loaded inside the sequence: whoever closes the window and then calls [`heavy`] knows that every
 //!   sequence that saw it open has committed or will be aborted. No reader is ever waited for.
+//! - `area` is in the window, not in a static, because the window's line is needed anyway.
 //! - An aborted sequence is not retried. The shared word is right in every mode, an abort is rare, and so a debugger that
 //!   stops at every instruction cannot make it spin.
 //! - `rseq_cs` is not reset afterwards. The kernel clears it when it next looks and finds the thread elsewhere; so the
@@ -33,6 +36,19 @@
 
 /// The distance between two CPUs' cells of one count is `1 << LANE_SHIFT` bytes.
 pub(crate) const LANE_SHIFT: u32 = 15;
+
+// The entry points, of which each architecture has its own:
+//
+// `add_const::<N>(window)` and `add(window, n)` add to this CPU's cell; false if they could not.
+//
+// # Safety
+// 1. `window` points to a `sync::restartable::Window`: a pointer to cells, the limit, and 12 bytes in the area, which is
+//    what `area` returned, or 0.
+// 2. While `limit` is not 0, and afterwards until `heavy` has run, `area` is what `area` returned, and `cells` points to
+//    `limit` cells that are `1 << LANE_SHIFT` bytes apart and reached by atomic operations only.
+
+/// The largest limit of a window: below what the low half of "not registered" is.
+pub(crate) const MAX_LIMIT: usize = 0xfff0;
 
 #[cfg(all(
     target_os = "linux",
@@ -68,7 +84,7 @@ mod present;
     target_pointer_width = "64",
     not(percpu_ref_portable)
 ))]
-pub(crate) use present::{add, add_const, available, heavy};
+pub(crate) use present::{add, add_const, area, heavy};
 
 #[cfg(not(all(
     target_os = "linux",
@@ -85,4 +101,4 @@ mod absent;
     target_pointer_width = "64",
     not(percpu_ref_portable)
 )))]
-pub(crate) use absent::{add, add_const, available, heavy};
+pub(crate) use absent::{add, add_const, area, heavy};

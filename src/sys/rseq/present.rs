@@ -3,46 +3,36 @@
 use super::super::membarrier_rseq as membarrier;
 use super::arch;
 use std::ffi::CStr;
-use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, Ordering};
 
-/// From the thread pointer to the rseq area of the thread. Written once, before any window is opened.
-static OFFSET: AtomicUsize = AtomicUsize::new(0);
-
-const UNKNOWN: u8 = 0;
-const NO: u8 = 1;
-const YES: u8 = 2;
+pub(crate) use arch::{add, add_const};
 
 /// `rseq_cs` is at 8, so the area has to reach to 16 at least.
 const SMALLEST_AREA: u32 = 16;
 
-/// Whether this process can run restartable sequences: the C library registers every thread, the kernel knows the
-/// membarrier that goes with it, and this object cannot be unloaded.
-pub(crate) fn available() -> bool {
+/// From the thread pointer to the rseq area of each thread, if this process can run restartable sequences: the C library
+/// registers every thread, the kernel knows the membarrier that goes with it, and this object cannot be unloaded.
+pub(crate) fn area() -> Option<i32> {
+    const UNKNOWN: i64 = i64::MAX;
     // Not a `OnceLock`: a fork while another thread is looking would leave it locked in the child. Looking twice does no harm.
-    static AVAILABLE: AtomicU8 = AtomicU8::new(UNKNOWN);
-    match AVAILABLE.load(Ordering::Acquire) {
-        UNKNOWN => {
-            let found = look();
-            // Release: who finds it sees `OFFSET` too.
-            AVAILABLE.store(if found { YES } else { NO }, Ordering::Release);
-            found
-        }
-        known => known == YES,
+    static AREA: AtomicI64 = AtomicI64::new(UNKNOWN);
+    let mut area = AREA.load(Ordering::Relaxed);
+    if area == UNKNOWN {
+        area = look().map_or(0, i64::from);
+        AREA.store(area, Ordering::Relaxed);
     }
+    i32::try_from(area).ok().filter(|area| *area != 0)
 }
 
-/// See [`available`].
-fn look() -> bool {
-    let (Some(size), Some(offset)) = (symbol(c"__rseq_size"), symbol(c"__rseq_offset")) else { return false };
+/// See [`area`].
+fn look() -> Option<i32> {
+    let (size, offset) = (symbol(c"__rseq_size")?, symbol(c"__rseq_offset")?);
     // SAFETY: glibc defines `__rseq_size` as an `unsigned int` that it does not change after start-up.
     let size = unsafe { size.cast::<u32>().read() };
     // SAFETY: glibc defines `__rseq_offset` as a `ptrdiff_t` that it does not change after start-up.
     let offset = unsafe { offset.cast::<isize>().read() };
-    if size < SMALLEST_AREA || !membarrier::register_rseq() || !pin_this_object() {
-        return false;
-    }
-    OFFSET.store(offset.cast_unsigned(), Ordering::Relaxed);
-    true
+    let usable = size >= SMALLEST_AREA && membarrier::register_rseq() && pin_this_object();
+    i32::try_from(offset).ok().filter(|_| usable)
 }
 
 /// Looks a symbol up in the objects of this process: old C libraries lack it, and linking to it would not start there.
@@ -54,7 +44,8 @@ fn symbol(name: &CStr) -> Option<*const libc::c_void> {
 
 /// Keeps the object that contains the descriptors mapped until the process ends.
 fn pin_this_object() -> bool {
-    let here: *const libc::c_void = (&raw const OFFSET).cast();
+    static HERE: u8 = 0;
+    let here: *const libc::c_void = (&raw const HERE).cast();
     // SAFETY: an all-zero Dl_info is a valid value of it.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
     // SAFETY: `info` is ours to be written.
@@ -74,29 +65,6 @@ fn is_main_program(base: *mut libc::c_void) -> bool {
     let headers = unsafe { libc::getauxval(libc::AT_PHDR) };
     // The program headers lie in the first page of the object that they describe.
     (headers as usize).wrapping_sub(base.addr()) < 4096
-}
-
-/// Adds `N` to this CPU's cell.
-///
-/// # Safety
-/// 1. [`available`] was true.
-/// 2. `window` points to a [`Window`](crate::sync::restartable::Window): a pointer to the cells, then the limit.
-/// 3. While `limit` is not 0, and afterwards until [`heavy`] has run, `cells` points to `limit` cells that are
-///    `1 << LANE_SHIFT` bytes apart and reached by atomic operations only.
-#[inline(always)]
-pub(crate) unsafe fn add_const<const N: i32>(window: *const u8) -> bool {
-    // SAFETY: 1 to 3.
-    unsafe { arch::add_const::<N>(window, OFFSET.load(Ordering::Relaxed)) }
-}
-
-/// Adds `n` to this CPU's cell.
-///
-/// # Safety
-/// As [`add_const`].
-#[inline(always)]
-pub(crate) unsafe fn add(window: *const u8, n: u64) -> bool {
-    // SAFETY: 1 to 3 of `add_const`.
-    unsafe { arch::add(window, OFFSET.load(Ordering::Relaxed), n) }
 }
 
 /// Returns when every sequence of this process that was under way has committed or been restarted, and every thread has

@@ -10,22 +10,25 @@ use core::arch::asm;
 const BACK: usize = 16;
 
 macro_rules! sequence {
-    ($window:ident, $offset:ident, $n:literal, $($operand:tt)*) => {
+    ($window:ident, $($operand:tt)*) => {
         asm!(
             ".pushsection .data.rel.ro.percpu_ref_rseq, \"aw\", @progbits",
             ".balign 32",
             "22: .long 0, 0",
             ".quad 33f, 44f - 33f, 55f",
             ".popsection",
+            "movsxd {area}, dword ptr [{window} + 28]",
+            "test {area}, {area}",
+            "jz {slow}",
             "lea {a}, [rip + 22b]",
-            "mov qword ptr fs:[{offset} + 8], {a}",
+            "mov qword ptr fs:[{area} + 8], {a}",
             "33:",
-            "mov {cpu:e}, dword ptr fs:[{offset} + 4]",
-            "cmp {cpu:e}, dword ptr [{window} + 24]",
+            "movzx {area:e}, word ptr fs:[{area} + 4]",
+            "cmp {area:x}, word ptr [{window} + 24]",
             "jae {slow}",
             "mov {a}, qword ptr [{window} + 16]",
-            "shl {cpu}, {shift}",
-            concat!("add qword ptr [{a} + {cpu}], ", $n),
+            "shl {area}, {shift}",
+            "add qword ptr [{a} + {area}], {n}",
             "44:",
             ".pushsection .text.unlikely.percpu_ref_rseq, \"ax\", @progbits",
             ".byte 0x0f, 0xb9, 0x3d",
@@ -33,11 +36,10 @@ macro_rules! sequence {
             "55: jmp {slow}",
             ".popsection",
             a = out(reg) _,
-            cpu = out(reg) _,
+            area = out(reg) _,
             window = in(reg) $window.wrapping_sub(BACK),
-            offset = in(reg) $offset,
             shift = const super::LANE_SHIFT,
-            $($operand)*
+            n = $($operand)*,
             slow = label { return false },
             options(nostack),
         )
@@ -45,20 +47,20 @@ macro_rules! sequence {
 }
 
 /// # Safety
-/// As [`super::add_const`]; `offset` leads from the thread pointer to the rseq area.
+/// As [`super::add_const`].
 #[inline(always)]
-pub(super) unsafe fn add_const<const N: i32>(window: *const u8, offset: usize) -> bool {
-    // SAFETY: the sequence writes `rseq_cs` of an area that exists (1), reads a window (2), and adds to a cell that
-    // its limit vouches for (3). It clobbers two scratch registers and the flags.
-    unsafe { sequence!(window, offset, "{n}", n = const N,) };
+pub(crate) unsafe fn add_const<const N: i32>(window: *const u8) -> bool {
+    // SAFETY: the sequence writes `rseq_cs` of an area that exists (1), reads a window (1), and adds to a cell that
+    // its limit vouches for (2). It clobbers two scratch registers and the flags.
+    unsafe { sequence!(window, const N) };
     true
 }
 
 /// # Safety
-/// As [`super::add`]; `offset` leads from the thread pointer to the rseq area.
+/// As [`super::add_const`].
 #[inline(always)]
-pub(super) unsafe fn add(window: *const u8, offset: usize, n: u64) -> bool {
+pub(crate) unsafe fn add(window: *const u8, n: u64) -> bool {
     // SAFETY: as in `add_const`.
-    unsafe { sequence!(window, offset, "{n}", n = in(reg) n,) };
+    unsafe { sequence!(window, in(reg) n) };
     true
 }
