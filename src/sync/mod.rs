@@ -31,15 +31,19 @@ use model as chosen;
 #[cfg(not(percpu_ref_loom))]
 use real as chosen;
 
-pub(crate) use chosen::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+pub(crate) use chosen::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
 pub(crate) use chosen::{
     Backoff, Condvar, Futex, Mutex, MutexGuard, OnFork, Packed, ThreadCells, epoch, fence, global, heavy, light, local,
     order, register_membarrier, relax, restartable, spawn, yield_now,
 };
+pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use std::sync::atomic::Ordering;
 
 /// Whether misuse that costs something to look for is looked for.
 pub(crate) const DEBUG: bool = cfg!(debug_assertions);
+
+/// As [`DEBUG`], and in every model: a check whose failure is how a model sees that an ordering is missing.
+pub(crate) const CHECKED: bool = cfg!(any(debug_assertions, percpu_ref_loom));
 
 /// A proof that a grace period has passed: every section that saw a count open, before it was closed, is over.
 ///
@@ -94,4 +98,11 @@ mod found;
 mod scope;
 pub(crate) use event::Event;
 pub(crate) use found::Found;
+
+mod slots;
+pub(crate) use slots::{clear_exclusive, prefetch_read};
+
+mod yield_lock;
 pub(crate) use scope::{is_within, within};
+pub use yield_lock::{RawMutex, YieldLock};
+pub(crate) use yield_lock::{SideGuard, SideLock};
