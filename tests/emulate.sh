@@ -200,7 +200,8 @@ GUEST
     say "$arch with $cpus CPUs, for at most $limit s"
     timeout -k 5 "$limit" "${qemu[@]}" -cpu max -accel tcg,thread=multi -smp "$cpus" -m 2048 -nographic -no-reboot \
         -kernel "$(compgen -G "$tree/boot/vmlinuz-*" | head -n 1)" -initrd "$cache/$arch.cpio.gz" \
-        -append "console=$console quiet panic=-1 ${4:-}" </dev/null 2>&1 | tr -d '\r' >"$log" || status=$?
+        -append "console=$console quiet panic=-1 ${4:-}" </dev/null >"$log" 2>&1 || status=$?
+    sed -i 's/\r//g' "$log"
     grep -aE '^guest|^test result|panicked|FAILED|hangs|operations|kills|seen at' "$log" || true
     grep -aqx 'guest-passed' "$log" && return
     tail -n 30 "$log" >&2
