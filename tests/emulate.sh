@@ -186,8 +186,7 @@ for test in ${TESTS:-stress rcu percpu_ref faults}; do
     echo "guest: $test, $(cut -d' ' -f1 /proc/uptime) s after the start"
     skip=
     for name in $SKIP; do skip="$skip --skip $name"; done
-    /tests/$test --nocapture --test-threads=2 $skip >/tmp/out 2>&1 || failed="$failed $test"
-    grep -vE '\.\.\. ok$|^$|^running' /tmp/out
+    /tests/$test --nocapture --test-threads=2 $skip 2>&1 | tee /tmp/out | grep -vE "^$|^running"; grep -q "^test result: ok" /tmp/out || failed="$failed $test"
 done
 [ ! "$UNPLUG" ] || { kill %1; echo "guest: CPUs were taken away and brought back $(cat /tmp/rounds) times"; }
 [ "$failed" ] && echo "guest-failed:$failed" || echo guest-passed
