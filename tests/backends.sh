@@ -29,10 +29,9 @@ lane() {
             for binary in $(cargo test --no-run --message-format json --test rcu --test percpu_ref 2>/dev/null |
                 sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'); do
                 # Threads take turns there, so whatever takes many of them takes for ever.
-                PERCPU_REF_PATIENCE=20 PERCPU_REF_EXPECT_BACKEND=fence valgrind --quiet --error-exitcode=99 --fair-sched=yes \
-                    --soname-synonyms=somalloc=nouserintercepts "$binary" --test-threads=1 \
-                    expected what_gets_in each_start refusal misuse resurrect release_may destructors forgotten \
-                    callbacks_may nested panics waits_inside
+                PERCPU_REF_PATIENCE=20 PERCPU_REF_EXPECT_BACKEND=membarrier valgrind --quiet --error-exitcode=99 --fair-sched=yes \
+                    "$binary" --test-threads=1 expected what_gets_in each_start refusal misuse resurrect_in release_may \
+                    destructors forgotten callbacks_may nested panics waits_
             done
             ;;
         asan)

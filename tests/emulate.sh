@@ -186,8 +186,7 @@ for test in ${TESTS:-stress rcu percpu_ref faults}; do
     echo "guest: $test, $(cut -d' ' -f1 /proc/uptime) s after the start"
     skip=
     for name in $SKIP; do skip="$skip --skip $name"; done
-    /tests/$test --nocapture --test-threads=2 $skip >/tmp/out 2>&1 || failed="$failed $test"
-    grep -vE '\.\.\. ok$|^$|^running' /tmp/out
+    /tests/$test --nocapture --test-threads=2 $skip 2>&1 | tee /tmp/out | grep -vE "^$|^running"; grep -q "^test result: ok" /tmp/out || failed="$failed $test"
 done
 [ ! "$UNPLUG" ] || { kill %1; echo "guest: CPUs were taken away and brought back $(cat /tmp/rounds) times"; }
 [ "$failed" ] && echo "guest-failed:$failed" || echo guest-passed
@@ -200,7 +199,8 @@ GUEST
     say "$arch with $cpus CPUs, for at most $limit s"
     timeout -k 5 "$limit" "${qemu[@]}" -cpu max -accel tcg,thread=multi -smp "$cpus" -m 2048 -nographic -no-reboot \
         -kernel "$(compgen -G "$tree/boot/vmlinuz-*" | head -n 1)" -initrd "$cache/$arch.cpio.gz" \
-        -append "console=$console quiet panic=-1 ${4:-}" </dev/null 2>&1 | tr -d '\r' >"$log" || status=$?
+        -append "console=$console quiet panic=-1 ${4:-}" </dev/null >"$log" 2>&1 || status=$?
+    sed -i 's/\r//g' "$log"
     grep -aE '^guest|^test result|panicked|FAILED|hangs|operations|kills|seen at' "$log" || true
     grep -aqx 'guest-passed' "$log" && return
     tail -n 30 "$log" >&2

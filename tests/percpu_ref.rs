@@ -461,7 +461,10 @@ in_both_flavours! {
             let (tell, told) = mpsc::channel();
             r.kill_and_confirm({
                 let r = Arc::clone(&r);
-                move || tell.send((r.enter().is_some(), r.resurrect(), r.enter().is_some(), r.is_dying(), r.resurrect())).unwrap()
+                move || {
+                    let gets_in = || r.enter().is_some(); // and out again, before anybody is told
+                    tell.send((gets_in(), r.resurrect(), gets_in(), r.is_dying(), r.resurrect())).unwrap()
+                }
             }).unwrap();
             let back = (false, Ok(()), true, false, Err(ReviveError::NotDying));
             assert_eq!(told.recv_timeout(soon()), Ok(back));
@@ -565,9 +568,9 @@ in_both_flavours! {
                 let inner = PercpuRef::builder().flavor(F::default()).build(|| {});
                 inner.kill().unwrap();
                 inner.wait_zero();
+                tell.send("released").unwrap();
                 let told = tell.clone();
                 F::call(move || told.send("called").unwrap());
-                tell.send("released").unwrap();
             }
         }));
         r.kill_and_confirm({
@@ -643,6 +646,7 @@ in_both_flavours! {
         });
         assert_eq!(told.recv_timeout(soon()), Ok([true, true, true, true, false]));
         r.kill_sync().unwrap();
+        r.wait_zero(); // The kill may have joined the switch, whose end releases in the callback thread.
         assert_eq!(released.get(), 1);
     }
 

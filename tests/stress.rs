@@ -267,6 +267,9 @@ fn fork_and_live(account: &Account<Sched>) {
     assert_eq!(libc::WEXITSTATUS(status), 0, "a forked child failed");
 }
 
+/// The portable build stands on the standard library, which knows no fork.
+const FORKS: bool = !cfg!(percpu_ref_portable);
+
 fn stress() {
     let backend = Sched::backend();
     if let Ok(expected) = std::env::var("PERCPU_REF_EXPECT_BACKEND") {
@@ -314,14 +317,15 @@ fn stress() {
                     }
                 }
                 3 => {
-                    while !over.load(Relaxed) {
+                    while FORKS && !over.load(Relaxed) {
                         fork_and_live(sched);
                         forks.fetch_add(1, Relaxed);
                         thread::sleep(Duration::from_millis(10));
                     }
                 }
                 _ => {
-                    while Instant::now() < deadline {
+                    // However slow the machine is, something has to have happened.
+                    while Instant::now() < deadline || moves.load(Relaxed) < 100 || (FORKS && forks.load(Relaxed) < 3) {
                         let targets = targets.lock().unwrap();
                         if targets.is_empty() {
                             continue;
@@ -381,7 +385,7 @@ fn stress() {
     plain.close();
     sched_readers.close("sched sections");
     plain_readers.close("plain sections");
-    assert!(moves.load(SeqCst) > 0 && forks.load(SeqCst) > 0);
+    assert!(moves.load(SeqCst) > 0 && (forks.load(SeqCst) > 0) == FORKS);
     assert!(!signals || HANDLED.load(SeqCst) > 0);
 }
 
