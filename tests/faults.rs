@@ -55,7 +55,6 @@ fn no_more_threads() {
 const FORKS: bool = !cfg!(percpu_ref_portable);
 
 /// Forks; the child runs `body` and exits. Returns what waits for the child and fails unless all went well in time.
-#[must_use]
 fn fork(body: impl FnOnce()) -> impl FnOnce() {
     // SAFETY: the child runs only what this library promises to work there, and what it is tested with.
     let child = unsafe { libc::fork() };
@@ -547,6 +546,7 @@ in_children! {
 
     fn out_of_files_and_of_cpus_at_the_first_use_costs_speed_only() {
         // The number of CPUs is asked for when no file can be opened and this thread may use only one of them.
+        // SAFETY: an all-zero set is the empty one.
         let mut one = unsafe { std::mem::zeroed::<libc::cpu_set_t>() };
         let mut all = one;
         let size = size_of::<libc::cpu_set_t>();

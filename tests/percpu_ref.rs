@@ -443,10 +443,11 @@ in_both_flavours! {
         let shown = |r: &PercpuRef<F>| format!("{r:?}");
         let text = shown(&r);
         assert!([flavor.as_str(), "shown", "Percpu", "count: 3", "dying: false"].iter().all(|part| text.contains(part)), "{text}");
+        assert!(format!("{:?}", r.enter()).contains("shown"), "a guard shows what it guards");
         r.kill_sync().unwrap();
         let text = shown(&r);
         assert!(["Atomic", "count: 2", "dying: true"].iter().all(|part| text.contains(part)), "{text}");
-        assert!(format!("{:?}", r.tryget().then_some(r.put()).map(|()| &r)).contains("shown"));
+        assert_eq!(format!("{:?}", r.enter()), "None");
         r.put_many(3);
         let text = shown(&r);
         assert!(text.contains("saturated"), "{text}");
@@ -768,7 +769,8 @@ in_both_flavours! {
     }
 
     fn misuse_after_the_release_is_reported_and_never_releases_again<F>() {
-        let cases: [(ReportKind, fn(&PercpuRef<F>)); 4] = [
+        type Misuse<F> = fn(&PercpuRef<F>);
+        let cases: [(ReportKind, Misuse<F>); 4] = [
             (ReportKind::GetAfterRelease, |r| r.get()),
             (ReportKind::GetAfterRelease, |r| r.get_many(9)),
             (ReportKind::SurplusPut, |r| r.put()),

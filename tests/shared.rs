@@ -244,8 +244,9 @@ fn forgotten_handles_leak_the_value_and_nothing_else() {
 
 #[test]
 fn handles_and_owners_go_in_destructors_of_thread_locals() {
+    type Handles = (Owner<Value>, Shared<Value>, Weak<Value>);
     thread_local! {
-        static KEPT: RefCell<Vec<(Owner<Value>, Shared<Value>, Weak<Value>)>> = const { RefCell::new(Vec::new()) };
+        static KEPT: RefCell<Vec<Handles>> = const { RefCell::new(Vec::new()) };
     }
     let dropped = Tally::default();
     for _ in 0..20 {
@@ -388,7 +389,7 @@ fn shared_handles_travel_through_a_ring() {
     assert_eq!(ring.peek(|s| s.len()), Some(1));
     let first = ring.consume().unwrap();
     let drain = Owner::shutdown(owner);
-    let drain = drain.wait_timeout(std::time::Duration::from_millis(5)).unwrap_err();
+    let drain = drain.wait_timeout(Duration::from_millis(5)).unwrap_err();
     assert_eq!(*first, "x");
     drop(first);
     drop(ring); // the other handle goes with it

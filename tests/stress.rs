@@ -207,7 +207,7 @@ static HANDLED: AtomicU64 = AtomicU64::new(0);
 /// Counts, where a handler may: takes one for good now and then.
 extern "C" fn handler(_: libc::c_int) {
     let Some(account) = SCHED.get() else { return };
-    if HANDLED.fetch_add(1, Relaxed) % 16 == 0 && account.r.tryget() {
+    if HANDLED.fetch_add(1, Relaxed).is_multiple_of(16) && account.r.tryget() {
         account.taken_by_handlers.fetch_add(1, Relaxed);
     }
     if account.r.tryget_live() {
@@ -353,8 +353,11 @@ fn stress() {
             }
             return;
         }
-        // SAFETY: no arguments.
-        targets.lock().unwrap().push(unsafe { (libc::pthread_self(), libc::gettid()) });
+        // SAFETY: a thread may always ask who it is.
+        let this = unsafe { libc::pthread_self() };
+        // SAFETY: as above.
+        let id = unsafe { libc::gettid() };
+        targets.lock().unwrap().push((this, id));
         let (mut held_sched, mut held_plain, mut done) = (0, 0, 0_u64);
         while !over.load(Relaxed) {
             held_sched += sched.use_it(&mut dice, held_sched);
