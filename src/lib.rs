@@ -9,6 +9,7 @@
 pub mod guide;
 mod percpu;
 mod percpu_ref;
+pub mod ptr_ring;
 pub mod rcu;
 mod report;
 mod shared;

@@ -3,9 +3,10 @@
 //! A surplus `put` is found in the call that uncovers it, long after and far from the mistake, and `put` has nothing to
 //! return. So it is reported, once for each ref, to a hook of the program's choice.
 
-use crate::sync::{Mutex, global};
+use crate::sync::{Mutex, OnFork, global};
 use std::borrow::Cow;
 use std::fmt;
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -72,7 +73,8 @@ impl Report {
         match hook {
             // A hook that panics must not take down whoever found the mistake.
             Some(hook) => drop(catch_unwind(AssertUnwindSafe(|| hook(self))).map_err(forget_payload)),
-            None => eprintln!("percpu-ref: {self}"),
+            // Not `eprintln`, which panics if nobody reads: in the middle of a switch that would be its end.
+            None => drop(writeln!(std::io::stderr(), "percpu-ref: {self}")),
         }
     }
 }
@@ -121,6 +123,11 @@ global! {
 /// percpu_ref::set_report_hook(|report| eprintln!("reference counting: {report}"));
 /// ```
 pub fn set_report_hook(hook: impl Fn(&Report) + Send + Sync + 'static) {
+    static FORKS: OnFork = OnFork::new(|| {
+        let guard = HOOK.lock();
+        Box::new(move |_| drop(guard))
+    });
+    FORKS.register();
     let old = HOOK.lock().replace(Arc::new(hook));
     drop(old); // Not under the lock: it is the program's.
 }

@@ -376,3 +376,21 @@ fn many_owners_at_once_all_come_back() {
         assert_eq!(drain.wait(), i);
     }
 }
+
+#[test]
+fn shared_handles_travel_through_a_ring() {
+    use percpu_ref::ptr_ring::PtrRing;
+
+    let owner = Owner::new(String::from("x"));
+    let ring = PtrRing::new(4).unwrap();
+    ring.produce(Owner::share(&owner)).unwrap();
+    ring.produce(Owner::share(&owner)).unwrap();
+    assert_eq!(ring.peek(|s| s.len()), Some(1));
+    let first = ring.consume().unwrap();
+    let drain = Owner::shutdown(owner);
+    let drain = drain.wait_timeout(std::time::Duration::from_millis(5)).unwrap_err();
+    assert_eq!(*first, "x");
+    drop(first);
+    drop(ring); // the other handle goes with it
+    assert_eq!(drain.wait(), "x");
+}

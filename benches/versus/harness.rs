@@ -5,16 +5,17 @@
 //! in a new order every round, pinned; a slice that the scheduler took the CPU away from, or in which two threads did not run at once, is run again. What counts is
 //! the ratio of the medians; the minima stand beside them.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Rounds of a set: an odd number, so that the median is one of the samples.
-pub(crate) const ROUNDS: usize = 41;
+pub(crate) const ROUNDS: usize = 31;
 /// How long a slice is meant to last.
 const SLICE: Duration = Duration::from_millis(1);
-/// How often a disturbed slice is run again.
-const RETRIES: usize = 12;
+/// How often a disturbed slice is run again, as long as the set does not take too long.
+const RETRIES: usize = 8;
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// Runs an operation so many times on the calling thread and tells how long that took.
 type Work<'a> = Box<dyn Fn(u64) -> Duration + Sync + 'a>;
@@ -24,6 +25,39 @@ pub(crate) struct Contender<'a> {
     name: String,
     threads: usize,
     work: Work<'a>,
+    peer: Option<&'a Peer>,
+}
+
+/// A thread that is to be busy all the time. It tells when it was not: when another job took its CPU away.
+#[derive(Default)]
+pub(crate) struct Peer {
+    beats: AtomicUsize,
+    gaps: AtomicUsize,
+}
+
+impl Peer {
+    /// Works until told to stop.
+    pub(crate) fn work(&self, stop: &AtomicBool, mut work: impl FnMut()) {
+        let mut last = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            work();
+            let now = Instant::now();
+            if now - last > Duration::from_micros(300) {
+                self.gaps.fetch_add(1, Ordering::Relaxed);
+            }
+            last = now;
+            self.beats.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Waits until the thread is at work; a number that changes when it was not.
+    pub(crate) fn gaps(&self) -> usize {
+        let beats = self.beats.load(Ordering::Acquire);
+        while self.beats.load(Ordering::Acquire) < beats + 2 {
+            std::hint::spin_loop();
+        }
+        self.gaps.load(Ordering::Relaxed)
+    }
 }
 
 impl<'a> Contender<'a> {
@@ -39,7 +73,13 @@ impl<'a> Contender<'a> {
 
     /// `work` does its own timing, and sets up what each thread needs before.
     pub(crate) fn with(name: impl Into<String>, threads: usize, work: impl Fn(u64) -> Duration + Sync + 'a) -> Self {
-        Self { name: name.into(), threads, work: Box::new(work) }
+        Self { name: name.into(), threads, work: Box::new(work), peer: None }
+    }
+
+    /// Only slices count during which `peer` was busy.
+    pub(crate) fn beside(mut self, peer: &'a Peer) -> Self {
+        self.peer = Some(peer);
+        self
     }
 
     /// How many operations fill a slice.
@@ -60,9 +100,11 @@ impl<'a> Contender<'a> {
     fn slice(&self, n: u64) -> (f64, bool) {
         let per_op = |took: Duration| took.as_secs_f64() * 1e9 / n as f64;
         if self.threads == 1 {
-            let before = switches();
+            let gaps = || self.peer.map(Peer::gaps);
+            let before = (gaps(), switches());
             let took = (self.work)(n);
-            return (per_op(took), switches() == before);
+            let quiet = switches() == before.1;
+            return (per_op(took), quiet && gaps() == before.0);
         }
         let waiting = AtomicUsize::new(self.threads);
         let one = |cpu: usize| {
@@ -141,12 +183,13 @@ pub(crate) fn measure(contenders: &[Contender]) -> Figures {
     let mut order: Vec<_> = (0..contenders.len()).collect();
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     let mut disturbed = 0;
+    let begin = Instant::now();
     for round in 0..=ROUNDS {
         shuffle(&mut order, &mut random);
         for &i in &order {
             let mut sample = contenders[i].slice(sizes[i]);
             for _ in 0..RETRIES {
-                if sample.1 {
+                if sample.1 || begin.elapsed() > LIMIT {
                     break;
                 }
                 sample = contenders[i].slice(sizes[i]);

@@ -1,7 +1,7 @@
 //! Grace periods, and the end of refs.
 
 use crate::backend;
-use crate::harness::{Contender, Figure, Figures, measure, pin, timed};
+use crate::harness::{Contender, Figure, Figures, Peer, measure, pin, timed};
 use crate::row::{Goal, Row};
 use crate::urcu::Urcu;
 use percpu_ref::PercpuRef;
@@ -42,35 +42,27 @@ fn with_a_busy_peer() -> Vec<Row> {
     let urcu = Urcu::load();
     let counted = PercpuRef::new(|| {});
     let stop = AtomicBool::new(false);
-    let started = AtomicBool::new(false);
+    let peer = Peer::default();
     let work = || {
         for _ in 0..50 {
             counted.get();
             counted.put();
             drop(Sched::read_lock());
         }
-        started.store(true, Ordering::Release);
     };
     let figures = thread::scope(|s| {
         s.spawn(|| {
             pin(1);
             match urcu {
-                None => {
-                    while !stop.load(Ordering::Relaxed) {
-                        work();
-                    }
-                }
+                None => peer.work(&stop, work),
                 Some(urcu) => urcu.registered(|registered| {
-                    while !stop.load(Ordering::Relaxed) {
+                    peer.work(&stop, || {
                         work();
                         registered.sections(50);
-                    }
+                    });
                 }),
             }
         });
-        while !started.load(Ordering::Acquire) {
-            thread::yield_now();
-        }
         let mut contenders = vec![
             Contender::with("kill_sync", 1, |n| {
                 let refs: Vec<_> = (0..n).map(|_| PercpuRef::new(|| {})).collect();
@@ -93,6 +85,7 @@ fn with_a_busy_peer() -> Vec<Row> {
                 begin.elapsed()
             }));
         }
+        let contenders: Vec<_> = contenders.into_iter().map(|contender| contender.beside(&peer)).collect();
         let figures = measure(&contenders);
         stop.store(true, Ordering::Relaxed);
         figures

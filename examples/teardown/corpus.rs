@@ -54,11 +54,13 @@ impl Corpus {
     }
 
     fn offer(&mut self, file: &Path, len: u64) {
-        if self.files.len() < MAX_FILES && self.bytes < MAX_BYTES && (1..=MAX_FILE_BYTES).contains(&len) {
-            if let Some(text) = read_text(file) {
-                self.bytes += text.len();
-                self.files.push(file.to_path_buf());
-            }
+        let has_room = self.files.len() < MAX_FILES && self.bytes < MAX_BYTES;
+        if has_room
+            && (1..=MAX_FILE_BYTES).contains(&len)
+            && let Some(text) = read_text(file)
+        {
+            self.bytes += text.len();
+            self.files.push(file.to_path_buf());
         }
     }
 

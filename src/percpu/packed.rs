@@ -16,15 +16,14 @@
 
 use super::NoMemory;
 use crate::sync::restartable::{LANE, Region};
-use crate::sync::{AtomicU64, Mutex, Ordering, global, on_fork};
+use crate::sync::{AtomicU64, Found, Mutex, OnFork, Ordering, global};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
-use std::sync::OnceLock;
 
 const WORDS: usize = LANE / 64;
 
 /// How many lanes a chunk has: one number for the whole process.
-static LANES: OnceLock<usize> = OnceLock::new();
+static LANES: Found = Found::new();
 
 global! {
     static ARENA: Mutex<Arena> = Mutex::new(Arena { chunks: BTreeMap::new(), roomy: BTreeSet::new() });
@@ -47,18 +46,17 @@ struct Chunk {
 
 /// How many lanes each count has a cell in; 0 before the first is made.
 pub(super) fn lanes() -> usize {
-    LANES.get().copied().unwrap_or(0)
+    LANES.get().unwrap_or(0)
 }
 
-/// A zeroed cell in each of `lanes` lanes, which has to be the same number every time; the first is returned.
-pub(super) fn alloc(lanes: usize) -> Result<NonNull<AtomicU64>, NoMemory> {
-    let lanes = *LANES.get_or_init(|| {
-        on_fork(|| {
-            let guard = ARENA.lock();
-            Box::new(move |_| drop(guard))
-        });
-        lanes
+/// A zeroed cell in each lane; the first is returned. `lanes` tells how many lanes there are to be; the first answer holds.
+pub(super) fn alloc(lanes: impl FnOnce() -> usize) -> Result<NonNull<AtomicU64>, NoMemory> {
+    static FORKS: OnFork = OnFork::new(|| {
+        let guard = ARENA.lock();
+        Box::new(move |_| drop(guard))
     });
+    FORKS.register();
+    let lanes = LANES.get_or(lanes);
     let mut arena = ARENA.lock();
     let key = match arena.roomy.first() {
         Some(&key) => key,
@@ -116,6 +114,8 @@ pub(super) fn zero(cell: &AtomicU64) {
 impl Arena {
     /// Adds a chunk and returns its key.
     fn grow(&mut self, lanes: usize) -> Result<usize, NoMemory> {
+        // The maps below cannot tell that there is no memory for their nodes: see whether there is room for them.
+        Vec::<u8>::new().try_reserve_exact(size_of::<[u64; WORDS]>() + 2048).map_err(|_| NoMemory)?;
         let region = Region::map(lanes).ok_or(NoMemory)?;
         let key = region.start().as_ptr().addr();
         self.chunks.insert(key, Chunk { region, free: Box::new([u64::MAX; WORDS]), used: 0 });

@@ -14,6 +14,7 @@ use crate::rcu::{Backend, Flavor};
 use crate::report::{Report, ReportKind, contain};
 use crate::sync::{AtomicU8, AtomicU64, Event, Ordering, Packed, fence, order, within};
 use std::borrow::Cow;
+use std::hint::cold_path;
 use std::sync::Arc;
 
 /// What has a count inside, and what becomes of it at zero.
@@ -74,7 +75,7 @@ pub(crate) struct Core {
     pub(super) cells: CountCells,
     /// See [`state`]. Written by slow-path gets and puts of everyone, and by switches under `slow`.
     pub(super) shared: AtomicU64,
-    /// Serialises switches. Under it, only the registry of section words is locked; no user code runs under it. The event
+    /// Serialises switches. Under it, only the cells' allocator is locked; no user code runs under it. The event
     /// beside it announces changes of the flags.
     pub(super) slow: Packed<Option<Box<Cold>>, Event>,
 }
@@ -124,6 +125,7 @@ impl Core {
     #[inline(always)]
     pub(crate) fn get<F: Flavor>(&self) {
         if !self.cells.add::<1>() {
+            cold_path();
             self.get_slowly::<F>(1);
         }
     }
@@ -142,7 +144,10 @@ impl Core {
     /// Takes a reference unless none is left.
     #[inline(always)]
     pub(crate) fn tryget<F: Flavor>(&self) -> bool {
-        self.cells.add::<1>() || self.tryget_slowly::<F>(1, false)
+        self.cells.add::<1>() || {
+            cold_path();
+            self.tryget_slowly::<F>(1, false)
+        }
     }
 
     /// Takes `n` references unless none is left.
@@ -161,23 +166,33 @@ impl Core {
     /// Takes a reference unless a kill has begun.
     #[inline(always)]
     pub(crate) fn tryget_live<F: Flavor>(&self) -> bool {
-        self.cells.add::<1>() || self.tryget_slowly::<F>(1, true)
+        self.cells.add::<1>() || {
+            cold_path();
+            self.tryget_slowly::<F>(1, true)
+        }
     }
 
     /// Adds to a cell inside a section, where cells are found that way.
-    #[inline]
+    #[inline(always)]
     fn add_in_section<F: Flavor>(&self, n: u64) -> bool {
         // The first look is a hint, to spare a section; the one inside the section decides.
-        self.cells.counts_in_sections()
-            && self.cells.is_open()
-            && F::count_in_section(|lane| self.cells.add_in_section(lane, n))
+        self.cells.are_open_for_sections()
+            && F::count_in_section(move |lane| match lane {
+                Some(lane) => self.cells.add_in_lane(lane, n),
+                None => self.cells.add_in_thread(n),
+            })
+    }
+
+    /// Where a sequence could not count: in a section or, failing that, on the shared word.
+    #[inline(never)]
+    fn get_slowly<F: Flavor>(&self, n: usize) {
+        if !self.add_in_section::<F>(n as u64) {
+            self.get_shared(n);
+        }
     }
 
     #[inline(never)]
-    fn get_slowly<F: Flavor>(&self, n: usize) {
-        if self.add_in_section::<F>(n as u64) {
-            return;
-        }
+    fn get_shared(&self, n: usize) {
         let units = state::units(n);
         // Relaxed: the caller holds a reference, so nothing is learnt here.
         let old = self.shared.fetch_add(units, Ordering::Relaxed);
@@ -191,9 +206,11 @@ impl Core {
 
     #[inline(never)]
     fn tryget_slowly<F: Flavor>(&self, n: usize, live: bool) -> bool {
-        if self.add_in_section::<F>(n as u64) {
-            return true;
-        }
+        self.add_in_section::<F>(n as u64) || self.tryget_shared(n, live)
+    }
+
+    #[inline(never)]
+    fn tryget_shared(&self, n: usize, live: bool) -> bool {
         let units = state::units(n);
         // Acquire [T1]: pairs with Release [T2] in `reinit` and `resurrect`: who gets into a new life sees its beginning.
         let got = self.shared.fetch_update(order("T1", Ordering::Acquire), Ordering::Relaxed, |word| {
@@ -224,7 +241,7 @@ impl Core {
 
     /// References out now, the first one included; exact if nobody counts meanwhile.
     pub(crate) fn estimate(&self) -> i64 {
-        // The lock keeps the cells from being freed meanwhile: this is no section.
+        // Under the lock, because the end of a switch may free the cells, and this is no section.
         let _cold = self.slow.lock();
         let word = self.shared.load(Ordering::Relaxed);
         let sum = if state::region(word) == Region::Biased { self.cells.sum() } else { 0 };
@@ -272,7 +289,10 @@ impl Core {
 /// the reference nothing here touches it. Until this returns true it is needed, and then the caller may give it up.
 #[inline(always)]
 pub(crate) fn put<H: Host>(host: &H) -> bool {
-    !host.core().cells.add::<-1>() && put_slowly(host, 1)
+    !host.core().cells.add::<-1>() && {
+        cold_path();
+        put_slowly(host, 1)
+    }
 }
 
 /// Drops `n` references, and releases if they were the last; true if so.
@@ -291,10 +311,12 @@ pub(crate) fn put_many<H: Host>(host: &H, n: usize) -> bool {
 
 #[inline(never)]
 fn put_slowly<H: Host>(host: &H, n: usize) -> bool {
+    !host.core().add_in_section::<H::Flavor>((n as u64).wrapping_neg()) && put_shared(host, n)
+}
+
+#[inline(never)]
+fn put_shared<H: Host>(host: &H, n: usize) -> bool {
     let core = host.core();
-    if core.add_in_section::<H::Flavor>((n as u64).wrapping_neg()) {
-        return false;
-    }
     let units = state::units(n);
     // Release [D1]: pairs with the fence [D2] of whoever drops the last reference.
     let old = core.shared.fetch_sub(units, order("D1", Ordering::Release));

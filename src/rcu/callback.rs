@@ -68,6 +68,10 @@ pub(super) struct State {
     ready: VecDeque<Job>,
     /// The role: who works.
     worker: u64,
+    /// The worker sleeps: to wake it is a system call, which most jobs of a batch can do without.
+    asleep: bool,
+    /// How many wait in `barrier`.
+    barriers: usize,
     last_worker: u64,
     last_call: u64,
     /// Calls that have not returned.
@@ -96,6 +100,8 @@ impl State {
             waiting: Vec::new(),
             ready: VecDeque::new(),
             worker: 0,
+            asleep: false,
+            barriers: 0,
             last_worker: 0,
             last_call: 0,
             unfinished: BTreeSet::new(),
@@ -110,6 +116,8 @@ impl State {
     /// In a forked child: there is no worker, and the jobs that were running have gone with theirs.
     pub(super) fn forget_workers(&mut self) {
         self.worker = 0;
+        self.asleep = false;
+        self.barriers = 0;
         for call in std::mem::take(&mut self.started) {
             self.unfinished.remove(&call);
         }
@@ -158,7 +166,9 @@ impl Queue {
             return;
         }
         if state.worker != 0 {
-            self.work.notify_all();
+            if std::mem::take(&mut state.asleep) {
+                self.work.notify_all();
+            }
             return;
         }
         state.last_worker += 1;
@@ -197,7 +207,9 @@ impl Queue {
                 if let Some(call) = job.call {
                     state.started.remove(&call);
                     state.unfinished.remove(&call);
-                    self.returned.notify_all();
+                    if state.barriers > 0 {
+                        self.returned.notify_all();
+                    }
                 }
             } else if !state.waiting.is_empty() {
                 let covered = state.waiting.len();
@@ -209,7 +221,9 @@ impl Queue {
             } else if until_idle {
                 state.worker = 0;
             } else {
+                state.asleep = true;
                 state = self.work.wait(state);
+                state.asleep = false;
             }
         }
         drop(state);
@@ -234,9 +248,11 @@ impl Queue {
         self.kick();
         let mut state = self.state.lock();
         let last = state.last_call;
+        state.barriers += 1;
         while state.unfinished.first().is_some_and(|call| *call <= last) {
             state = self.returned.wait(state);
         }
+        state.barriers -= 1;
     }
 }
 

@@ -172,16 +172,16 @@ pub enum Backend {
 }
 
 mod sealed {
-    use crate::sync::Quiescent;
+    use crate::sync::{Lane, Quiescent};
 
     /// What a flavour does for counting; not for users.
     pub trait Sealed {
         /// Whether this thread is inside a section of the flavour.
         fn is_in_section() -> bool;
 
-        /// Runs `count` inside a short section; it is given the lane of this thread, if there is one. False if `count`
-        /// says so or if this thread cannot open a section any more.
-        fn count_in_section(count: impl FnOnce(Option<usize>) -> bool) -> bool;
+        /// Runs `count` inside a short section; it is given the lane of this thread, if the flavour has lanes. False if
+        /// `count` says so, or if this thread has no lane or cannot open a section any more.
+        fn count_in_section(count: impl Fn(Option<Lane>) -> bool) -> bool;
 
         /// Waits until no section or sequence is left that counts the way it was open to before.
         fn wait_for_counters() -> Quiescent;

@@ -6,14 +6,13 @@
 use super::callback::{Queue, QueueKind, State};
 use super::grace::{self, Grace};
 use super::{Backend, Flavor, Sealed};
-use crate::sync::{Condvar, Mutex, Quiescent, epoch, global, local, on_fork};
+use crate::sync::{Condvar, Lane, Mutex, OnFork, Quiescent, epoch, global, local};
 use std::cell::Cell;
-use std::sync::Once;
 
 /// Sections are epoch pins of the [crossbeam-epoch](https://docs.rs/crossbeam-epoch) crate, with a full fence each.
 ///
 /// The pins are those of crossbeam's default collector: a guard of `crossbeam_epoch::pin()` held by the program is a
-/// section of this flavour too.
+/// section of this flavour too, but not in a forked child, which has a collector of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Plain;
 
@@ -57,18 +56,16 @@ fn leave_to_guard() {
 }
 
 pub(super) fn queue() -> &'static Queue {
-    static FORKS: Once = Once::new();
-    FORKS.call_once(|| {
-        on_fork(|| {
-            let (mut queue, mut grace) = (QUEUE.state.lock(), GRACE.state.lock());
-            Box::new(move |in_child| {
-                if in_child {
-                    queue.forget_workers();
-                    grace.forget_running();
-                }
-            })
-        });
+    static FORKS: OnFork = OnFork::new(|| {
+        let (mut queue, mut grace) = (QUEUE.state.lock(), GRACE.state.lock());
+        Box::new(move |in_child| {
+            if in_child {
+                queue.forget_workers();
+                grace.forget_running();
+            }
+        })
     });
+    FORKS.register();
     &QUEUE
 }
 
@@ -76,6 +73,7 @@ impl Drop for PlainGuard {
     #[inline]
     fn drop(&mut self) {
         drop(self.guard.take());
+        epoch::section_ended();
         if CALLBACKS.with(Cell::get) && !epoch::is_pinned() {
             CALLBACKS.with(|callbacks| callbacks.set(false));
             queue().kick();
@@ -117,7 +115,7 @@ impl Sealed for Plain {
     }
 
     #[inline]
-    fn count_in_section(count: impl FnOnce(Option<usize>) -> bool) -> bool {
+    fn count_in_section(count: impl Fn(Option<Lane>) -> bool) -> bool {
         let _section = epoch::pin();
         count(None)
     }

@@ -15,26 +15,39 @@
 //! After liburcu's memb flavour.
 
 use crate::sync::{
-    AtomicUsize, Backoff, CachePadded, Mutex, Ordering, fence, global, heavy, light, local, on_fork, order,
+    AtomicU8, AtomicUsize, Backoff, Found, Lane, Mutex, OnFork, Ordering, fence, global, heavy, light, local, order,
     register_membarrier, set_thread_lanes_in_use,
 };
 use std::cell::Cell;
-use std::sync::OnceLock;
 
 /// A thread's place in the registry.
+///
+/// Two cache lines, because processors fetch them in pairs: nobody else's word is near.
+#[repr(align(128))]
 pub(super) struct Record {
     /// Odd inside a section. Written by the thread that has the record, read by waiters.
-    word: CachePadded<AtomicUsize>,
-    /// The number of the record, and of the thread's lane.
-    lane: usize,
-    /// The reader runs the fence itself: the system has no membarrier.
-    fence: bool,
+    word: AtomicUsize,
+    /// Its place in the registry.
+    number: usize,
+    /// The thread's lane; of no use with [`NO_LANE`].
+    lane: Lane,
+    /// What a section has to do that is usually not needed: a bit set of [`FENCE`], [`STEP`] and
+    /// [`NO_LANE`]. Read by the thread that
+    /// has the record, written by waiters under no lock.
+    extra: AtomicU8,
 }
+
+/// The reader runs the fence itself: the system has no membarrier.
+const FENCE: u8 = 1;
+/// A waiter looks at the word and has to see it change.
+const STEP: u8 = 2;
+/// There are more threads than lanes: this one counts on shared words.
+const NO_LANE: u8 = 4;
 
 #[derive(Default)]
 struct Registry {
     records: Vec<&'static Record>,
-    /// The lanes of records that no thread has.
+    /// The numbers of records that no thread has.
     free: Vec<usize>,
 }
 
@@ -82,42 +95,46 @@ impl Drop for Exit {
 
 /// Whether waiters have a membarrier.
 pub(super) fn has_membarrier() -> bool {
-    static HAS: OnceLock<bool> = OnceLock::new();
-    *HAS.get_or_init(|| !super::sched::is_fence_asked_for() && register_membarrier())
+    static HAS: Found = Found::new();
+    HAS.is(|| !super::sched::is_fence_asked_for() && register_membarrier())
 }
 
 fn registry() -> &'static Mutex<Registry> {
-    static FORKS: OnceLock<()> = OnceLock::new();
-    FORKS.get_or_init(|| {
-        on_fork(|| {
-            let mut registry = REGISTRY.lock();
-            Box::new(move |in_child| {
-                if in_child {
-                    registry.forget_other_threads();
-                }
-            })
-        });
+    static FORKS: OnFork = OnFork::new(|| {
+        let mut registry = REGISTRY.lock();
+        Box::new(move |in_child| {
+            if in_child {
+                registry.forget_other_threads();
+            }
+        })
     });
+    FORKS.register();
     &REGISTRY
 }
 
 impl Registry {
     /// In a forked child: the other threads, and their sections, are gone.
     fn forget_other_threads(&mut self) {
-        let own = HERE.with(|here| here.record.get().map(|record| record.lane));
+        let own = HERE.with(|here| here.record.get().map(|record| record.number));
         self.free.clear();
-        for record in self.records.iter().filter(|record| Some(record.lane) != own) {
+        for record in self.records.iter().filter(|record| Some(record.number) != own) {
             record.word.store(0, Ordering::Relaxed);
-            self.free.push(record.lane);
+            self.free.push(record.number);
         }
     }
 
     fn take(&mut self, fence: bool) -> &'static Record {
         match self.free.pop() {
-            Some(lane) => self.records[lane],
+            Some(number) => self.records[number],
             None => {
-                let word = CachePadded::new(AtomicUsize::new(0));
-                let record = Box::leak(Box::new(Record { word, lane: self.records.len(), fence }));
+                let word = AtomicUsize::new(0);
+                let number = self.records.len();
+                let (lane, no_lane) = match Lane::new(number) {
+                    Some(lane) => (lane, 0),
+                    None => (Lane::default(), NO_LANE),
+                };
+                let extra = AtomicU8::new(no_lane | if fence { FENCE } else { 0 });
+                let record = Box::leak(Box::new(Record { word, number, lane, extra }));
                 self.records.push(record);
                 set_thread_lanes_in_use(self.records.len());
                 record
@@ -141,32 +158,33 @@ fn take(here: &Here) -> Option<&'static Record> {
 #[cold]
 fn give_back(here: &Here) {
     if let Some(record) = here.record.take() {
-        registry().lock().free.push(record.lane);
+        registry().lock().free.push(record.number);
     }
 }
 
 impl Record {
-    /// Begins the section.
+    /// Begins or ends a section: the word becomes odd or even. It is one addition to memory, whose result is not looked at
+    /// here: the processor can then begin the next one before this one is in the cache.
+    ///
+    /// Release [S3], at the end: pairs with Acquire [S4]. Whoever sees the section over sees what was done in it.
+    /// Release [S5], at the beginning: pairs with Acquire [S4] too. A waiter that finds us in the *next* section sees what
+    /// the one before did: the store that ended that one is not the one that he reads.
     #[inline(always)]
-    fn enter(&self, word: usize) {
-        // Release [S5]: pairs with Acquire [S4]. A waiter that finds us in the *next* section sees what the one before did:
-        // the store that ended that one is not the one that he reads.
-        self.word.store(word + 1, order("S5", Ordering::Release));
+    fn step(&self, id: &str) {
+        self.word.store(self.word.load(Ordering::Relaxed).wrapping_add(1), order(id, Ordering::Release));
+    }
+
+    /// The reader's half of the asymmetric fence.
+    #[inline(always)]
+    fn light(&self) {
         // light [S1]: pairs with heavy [S2] in `wait_for_readers`.
         // - We come first: the waiter sees an odd word and waits.
         // - The waiter comes first: we see what it changed.
-        if self.fence {
+        if self.extra.load(Ordering::Relaxed) & FENCE != 0 {
             fence("S1", Ordering::SeqCst);
         } else {
             light("S1");
         }
-    }
-
-    /// Ends the section.
-    #[inline(always)]
-    fn leave(&self, word: usize) {
-        // Release [S3]: pairs with Acquire [S4]. Whoever sees the section over sees what was done in it.
-        self.word.store(word.wrapping_add(2), order("S3", Ordering::Release));
     }
 }
 
@@ -178,7 +196,8 @@ pub(super) fn read_lock() {
         here.depth.set(depth + 1);
         if depth == 0 {
             let record = here.record.get().unwrap_or_else(|| take_for_a_while(here));
-            record.enter(record.word.load(Ordering::Relaxed));
+            record.step("S5");
+            record.light();
         }
     });
 }
@@ -203,7 +222,7 @@ pub(super) fn read_unlock() -> bool {
         here.depth.set(depth);
         if depth == 0 {
             if let Some(record) = here.record.get() {
-                record.leave(record.word.load(Ordering::Relaxed) - 1);
+                record.step("S3");
             }
             if here.chores.get() != 0 {
                 return do_chores(here);
@@ -232,25 +251,45 @@ pub(super) fn is_in_section() -> bool {
     HERE.with(|here| here.depth.get() > 0)
 }
 
-/// Runs `count` inside a section that nothing else can nest in; false if this thread cannot have one.
-#[inline]
-pub(super) fn count_in_section(count: impl FnOnce(Option<usize>) -> bool) -> bool {
-    HERE.with(|here| {
-        let Some(record) = here.record.get().or_else(|| take(here)) else { return false };
-        let word = record.word.load(Ordering::Relaxed);
-        if word % 2 == 1 {
-            return count(Some(record.lane));
-        }
-        record.enter(word);
-        let counted = count(Some(record.lane));
-        record.leave(word);
-        counted
-    })
+/// Runs `count` inside a section that nothing else can nest in; false if this thread cannot have one, or has no lane.
+#[inline(always)]
+pub(super) fn count_in_section(count: impl Fn(Lane) -> bool) -> bool {
+    // Only the looks at the thread-local are in closures: larger ones are not inlined.
+    let (record, depth) = HERE.with(|here| (here.record.get(), here.depth.get()));
+    let Some(record) = record else { return count_carefully(count) };
+    if record.extra.load(Ordering::Relaxed) != 0 || depth != 0 {
+        return count_carefully(count);
+    }
+    // Release [S5], light [S1], Release [S3]: as in `step` and `light`. Constants, because an addition would have to wait
+    // for the one before, twice in each section; so the word is the same in every such section, and a waiter who keeps
+    // finding it odd asks for steps.
+    record.word.store(1, order("S5", Ordering::Release));
+    light("S1");
+    let counted = count(record.lane);
+    record.word.store(0, order("S3", Ordering::Release));
+    counted
+}
+
+/// The same, for a thread of which something has to be taken care.
+#[inline(never)]
+fn count_carefully(count: impl Fn(Lane) -> bool) -> bool {
+    let Some(record) = HERE.with(|here| here.record.get().or_else(|| take(here))) else { return false };
+    if record.extra.load(Ordering::Relaxed) & NO_LANE != 0 {
+        return false;
+    }
+    if is_in_section() {
+        return count(record.lane);
+    }
+    record.step("S5");
+    record.light();
+    let counted = count(record.lane);
+    record.step("S3");
+    counted
 }
 
 /// Waits for each section that is open now to end.
 pub(super) fn wait_for_readers() {
-    // heavy [S2]: pairs with light [S1] in `enter`.
+    // heavy [S2]: pairs with light [S1] in `light`.
     if has_membarrier() {
         heavy("S2");
     } else {
@@ -260,11 +299,17 @@ pub(super) fn wait_for_readers() {
     // lanes in use, which is written under the lock, covers all others.
     let records = registry().lock().records.clone();
     for record in records {
-        // Acquire [S4]: pairs with Release [S3] in `leave` and [S5] in `enter`.
+        // Acquire [S4]: pairs with Release [S3] and [S5] in `step`.
         let seen = record.word.load(order("S4", Ordering::Acquire));
         let mut backoff = Backoff::default();
         while seen % 2 == 1 && record.word.load(order("S4", Ordering::Acquire)) == seen {
+            // A thread that counts all the time may be in another section at each look: have it make a difference.
+            record.extra.fetch_or(STEP, Ordering::Relaxed);
             backoff.snooze();
+        }
+        // If another waiter still wants it, he sets it again at his next look.
+        if record.extra.load(Ordering::Relaxed) & STEP != 0 {
+            record.extra.fetch_and(!STEP, Ordering::Relaxed);
         }
     }
 }

@@ -8,9 +8,9 @@
 use super::callback::{Queue, QueueKind, State};
 use super::grace::{self, Grace};
 use super::{Backend, Flavor, Sealed, record};
-use crate::sync::{Condvar, Mutex, Quiescent, global, on_fork, restartable};
+use crate::sync::{Condvar, Found, Lane, Mutex, OnFork, Quiescent, global, restartable};
 use std::marker::PhantomData;
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
 
 /// Sections have no fence: grace periods force one on every reader instead.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -75,19 +75,17 @@ pub(super) fn rseq_queue() -> &'static Queue {
 }
 
 fn handle_forks() {
-    static FORKS: Once = Once::new();
-    FORKS.call_once(|| {
-        on_fork(|| {
-            let mut queues = [QUEUE.state.lock(), RSEQ_QUEUE.state.lock()];
-            let mut graces = [GRACE.state.lock(), RSEQ_GRACE.state.lock()];
-            Box::new(move |in_child| {
-                if in_child {
-                    queues.iter_mut().for_each(|state| state.forget_workers());
-                    graces.iter_mut().for_each(|state| state.forget_running());
-                }
-            })
-        });
+    static FORKS: OnFork = OnFork::new(|| {
+        let mut queues = [QUEUE.state.lock(), RSEQ_QUEUE.state.lock()];
+        let mut graces = [GRACE.state.lock(), RSEQ_GRACE.state.lock()];
+        Box::new(move |in_child| {
+            if in_child {
+                queues.iter_mut().for_each(|state| state.forget_workers());
+                graces.iter_mut().for_each(|state| state.forget_running());
+            }
+        })
     });
+    FORKS.register();
 }
 
 /// The queue of the grace periods that counting needs.
@@ -140,13 +138,15 @@ impl Flavor for Sched {
     }
 
     fn backend() -> Backend {
-        static BACKEND: OnceLock<Backend> = OnceLock::new();
-        *BACKEND.get_or_init(|| match asked() {
-            "fence" => Backend::Fence,
-            asked if asked != "membarrier" && restartable::available() => Backend::Rseq,
-            _ if record::has_membarrier() => Backend::Membarrier,
-            _ => Backend::Fence,
-        })
+        const BACKENDS: [Backend; 3] = [Backend::Rseq, Backend::Membarrier, Backend::Fence];
+        static BACKEND: Found = Found::new();
+        let found = BACKEND.get_or(|| match asked() {
+            "fence" => 2,
+            asked if asked != "membarrier" && restartable::available() => 0,
+            _ if record::has_membarrier() => 1,
+            _ => 2,
+        });
+        BACKENDS[found]
     }
 }
 
@@ -155,9 +155,9 @@ impl Sealed for Sched {
         record::is_in_section()
     }
 
-    #[inline]
-    fn count_in_section(count: impl FnOnce(Option<usize>) -> bool) -> bool {
-        record::count_in_section(count)
+    #[inline(always)]
+    fn count_in_section(count: impl Fn(Option<Lane>) -> bool) -> bool {
+        record::count_in_section(move |lane| count(Some(lane)))
     }
 
     fn wait_for_counters() -> Quiescent {

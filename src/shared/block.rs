@@ -310,6 +310,12 @@ impl<T: ?Sized, F: Flavor> Strong<T, F> {
         self.value.as_ptr()
     }
 
+    /// The pointer that stands for this reference until [`adopt`] takes it back; it reaches the whole block.
+    #[inline(always)]
+    pub(super) fn into_raw(self) -> NonNull<T> {
+        ManuallyDrop::new(self).value
+    }
+
     /// A place to come back to.
     pub(super) fn place(&self) -> Place<T, F> {
         std::mem::forget(Memory::clone(&self.memory()));

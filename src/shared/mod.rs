@@ -7,13 +7,15 @@
 //! | [`drain`] | waiting for the last holder |
 //! | [`cell`] | `RcuCell`: a value that is replaced while it is read |
 //! | [`slot`] | how a reader gets hold of what the cell has now |
+//! | [`pointer`] | `Shared` as an element of a ring |
 //!
-//! Unsafe code is in `block` and `slot` only.
+//! Unsafe code is in `block`, `slot` and `pointer` only.
 
 mod block;
 mod cell;
 mod drain;
 mod handle;
+mod pointer;
 mod slot;
 
 pub use cell::RcuCell;

@@ -7,8 +7,9 @@
 
 use super::{Mutex, MutexGuard};
 use crate::sys;
-use std::cell::RefCell;
-use std::sync::Once;
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Takes a lock and returns what releases it; that is told whether it runs in the child.
 pub(crate) type Hook = fn() -> Box<dyn FnOnce(bool)>;
@@ -21,21 +22,44 @@ struct Held {
 }
 
 std::thread_local! {
-    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    /// From `Box::into_raw`. No destructor: a thread may fork in the last of its own.
+    static HELD: Cell<*mut Held> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// Runs `hook` before each fork from now on.
-pub(crate) fn on_fork(hook: Hook) {
-    static INSTALLED: Once = Once::new();
-    INSTALLED.call_once(|| sys::fork::around(prepare, parent, child));
-    HOOKS.lock().push(hook);
+/// A hook that is registered when it is first needed.
+///
+/// Not a `Once`: a thread that is about to register waits for the lock while another forks, and in the child a `Once` would
+/// wait for that thread for ever.
+pub(crate) struct OnFork {
+    registered: AtomicBool,
+    hook: Hook,
+}
+
+impl OnFork {
+    pub(crate) const fn new(hook: Hook) -> Self {
+        Self { registered: AtomicBool::new(false), hook }
+    }
+
+    /// Runs the hook before each fork from now on.
+    pub(crate) fn register(&'static self) {
+        if self.registered.load(Ordering::Acquire) {
+            return;
+        }
+        static INSTALLED: AtomicBool = AtomicBool::new(false);
+        if !INSTALLED.swap(true, Ordering::Relaxed) {
+            sys::fork::around(prepare, parent, child);
+        }
+        let mut hooks = HOOKS.lock();
+        if !self.registered.swap(true, Ordering::Release) {
+            hooks.push(self.hook);
+        }
+    }
 }
 
 extern "C" fn prepare() {
     let hooks = HOOKS.lock();
     let releases = hooks.iter().map(|hook| hook()).collect();
-    // A thread that forks from one of its last destructors has nowhere to keep the locks: it goes without.
-    let _ = HELD.try_with(|held| *held.borrow_mut() = Some(Held { hooks, releases }));
+    HELD.set(Box::into_raw(Box::new(Held { hooks, releases })));
 }
 
 extern "C" fn parent() {
@@ -47,7 +71,10 @@ extern "C" fn child() {
 }
 
 fn release(in_child: bool) {
-    if let Ok(Some(held)) = HELD.try_with(|held| held.borrow_mut().take()) {
+    let held = HELD.replace(ptr::null_mut());
+    if !held.is_null() {
+        // SAFETY: it comes from `into_raw` in `prepare`, on this thread, and was taken out just now.
+        let held = *unsafe { Box::from_raw(held) };
         held.releases.into_iter().rev().for_each(|release| release(in_child));
         drop(held.hooks);
     }

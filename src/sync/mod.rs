@@ -31,16 +31,19 @@ use model as chosen;
 #[cfg(not(percpu_ref_loom))]
 use real as chosen;
 
-pub(crate) use chosen::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+pub(crate) use chosen::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
 pub(crate) use chosen::{
-    Backoff, Condvar, Futex, Mutex, MutexGuard, Packed, ThreadCells, epoch, fence, global, heavy, light, local,
-    on_fork, order, register_membarrier, relax, restartable, settled, spawn, yield_now,
+    Backoff, Condvar, Futex, Mutex, MutexGuard, OnFork, Packed, ThreadCells, epoch, fence, global, heavy, light, local,
+    order, register_membarrier, relax, restartable, settled, spawn, yield_now,
 };
 pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use std::sync::atomic::Ordering;
 
 /// Whether misuse that costs something to look for is looked for.
 pub(crate) const DEBUG: bool = cfg!(debug_assertions);
+
+/// As [`DEBUG`], and in every model: a check whose failure is how a model sees that an ordering is missing.
+pub(crate) const CHECKED: bool = cfg!(any(debug_assertions, percpu_ref_loom));
 
 /// A proof that a grace period has passed: every section that saw a count open, before it was closed, is over.
 ///
@@ -52,6 +55,26 @@ impl Quiescent {
     /// To be called where a grace period has just ended.
     pub(crate) fn reached() -> Self {
         Self(())
+    }
+}
+
+/// A lane for a thread to count in.
+#[derive(Clone, Copy, Default)]
+pub struct Lane {
+    /// From lane 0's cell to this one's.
+    offset: usize,
+}
+
+impl Lane {
+    /// Lane number `lane`, if there is one.
+    pub(crate) fn new(lane: usize) -> Option<Self> {
+        (lane < restartable::THREAD_LANES).then(|| Self { offset: lane * restartable::LANE })
+    }
+
+    /// How many cells it lies behind lane 0: less than a whole region.
+    #[inline(always)]
+    pub(crate) fn offset(self) -> usize {
+        self.offset
     }
 }
 
@@ -71,6 +94,15 @@ pub(crate) fn set_thread_lanes_in_use(lanes: usize) {
 }
 
 mod event;
+mod found;
 mod scope;
 pub(crate) use event::Event;
+pub(crate) use found::Found;
+
+mod slots;
+pub(crate) use slots::{clear_exclusive, prefetch_read};
+
+mod yield_lock;
 pub(crate) use scope::{is_within, within};
+pub use yield_lock::{RawMutex, YieldLock};
+pub(crate) use yield_lock::{SideGuard, SideLock};

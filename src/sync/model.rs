@@ -9,7 +9,9 @@ use std::time::Instant;
 
 pub(crate) use super::Ordering;
 pub(crate) mod atomic {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use loom::sync::atomic::{
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+    };
 }
 pub(crate) use loom::thread::yield_now;
 
@@ -53,7 +55,15 @@ pub(crate) fn heavy(id: &str) {
 }
 
 /// There is one process only.
-pub(crate) fn on_fork(_hook: fn() -> Box<dyn FnOnce(bool)>) {}
+pub(crate) struct OnFork;
+
+impl OnFork {
+    pub(crate) const fn new(_hook: fn() -> Box<dyn FnOnce(bool)>) -> Self {
+        Self
+    }
+
+    pub(crate) fn register(&'static self) {}
+}
 
 /// A model waits by letting the others go on.
 #[derive(Default)]
@@ -205,6 +215,9 @@ pub(crate) mod epoch {
         Guard(std::marker::PhantomData)
     }
 
+    /// Of interest after a fork only.
+    pub(crate) fn section_ended() {}
+
     impl Drop for Guard {
         fn drop(&mut self) {
             if DEPTH.with(|d| d.replace(d.get() - 1)) == 1 {
@@ -256,7 +269,7 @@ impl ThreadCells {
 
 /// Restartable sequences: nobody else gets in between, and `heavy` comes before or after each one as a whole.
 pub(crate) mod restartable {
-    use super::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+    use super::atomic::{AtomicPtr, AtomicU16, AtomicU64};
     use super::{Mutex, Ordering, is_mutant, lanes};
     use std::ptr::NonNull;
 
@@ -265,6 +278,8 @@ pub(crate) mod restartable {
     /// Lanes where threads, not CPUs, count.
     pub(crate) const THREAD_LANES: usize = 4;
     const CPUS: usize = 2;
+    /// The largest limit of a window.
+    pub(crate) const MAX_LIMIT: usize = CPUS;
 
     pub(crate) fn possible_cpus() -> usize {
         CPUS
@@ -306,11 +321,15 @@ pub(crate) mod restartable {
 
     pub(crate) struct Window<S> {
         pub(crate) cells: AtomicPtr<AtomicU64>,
-        pub(crate) limit: AtomicU32,
+        pub(crate) limit: AtomicU16,
         pub(crate) side: S,
     }
 
     impl<S> Window<S> {
+        pub(crate) fn new(cells: *mut AtomicU64, _for_sequences: bool, side: S) -> Self {
+            Self { cells: AtomicPtr::new(cells), limit: AtomicU16::new(0), side }
+        }
+
         pub(crate) fn add<const N: i32>(&self) -> bool {
             self.add_many(i64::from(N).cast_unsigned())
         }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 pub(crate) use super::Ordering;
 pub(crate) mod atomic {
-    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize};
+    pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 }
-pub(crate) use super::fork::on_fork;
+pub(crate) use super::fork::OnFork;
 pub(crate) use std::thread::yield_now;
 pub(crate) use sys::Backoff;
 pub(crate) use sys::membarrier::{heavy, register as register_membarrier};
@@ -176,16 +176,122 @@ impl<T, S> Drop for PackedGuard<'_, T, S> {
 }
 
 /// The epochs of crossbeam, as far as [`Plain`](crate::rcu::Plain) needs them.
+///
+/// A forked child has a copy of crossbeam's default collector, and in it the pins of threads that the child does not have:
+/// they would hold up its epochs for ever. So a child starts over with a collector of its own. The one section that
+/// goes on in it is that of the thread that forked, which pins the new collector too until it is over.
 pub(crate) mod epoch {
-    use super::atomic::AtomicBool;
-    use super::{Ordering, sys};
-    pub(crate) use crossbeam_epoch::{Guard, is_pinned, pin};
+    use super::atomic::{AtomicBool, AtomicPtr};
+    use super::{OnFork, Ordering, sys};
+    pub(crate) use crossbeam_epoch::Guard;
+    use crossbeam_epoch::{Collector, LocalHandle};
+    use std::cell::RefCell;
+    use std::ptr;
+    use std::rc::Rc;
     use std::sync::Arc;
+
+    /// Null: crossbeam's default collector. UNPREPARED: the same, and a fork would not be noticed yet. Otherwise this
+    /// process is a forked child, and this is its own, which is never freed. Changes in a child's one thread only.
+    static COLLECTOR: AtomicPtr<Collector> = AtomicPtr::new(UNPREPARED);
+    const UNPREPARED: *mut Collector = ptr::without_provenance_mut(1);
+
+    /// In a forked child.
+    struct Own {
+        collector: &'static Collector,
+        handle: LocalHandle,
+    }
+
+    std::thread_local! {
+        /// This thread's places in the collectors of forked children; the last is in use. Those before are from before
+        /// later forks, and kept because a section may have begun in them.
+        static OWN: RefCell<Vec<Rc<Own>>> = const { RefCell::new(Vec::new()) };
+        /// Stands for a section that was open when this thread forked.
+        static CARRIED: RefCell<Option<Guard>> = const { RefCell::new(None) };
+    }
+
+    /// Begins a section.
+    #[inline]
+    pub(crate) fn pin() -> Guard {
+        if COLLECTOR.load(Ordering::Relaxed).is_null() { crossbeam_epoch::pin() } else { pin_otherwise() }
+    }
+
+    #[cold]
+    fn pin_otherwise() -> Guard {
+        prepare_for_forks();
+        let Some(collector) = own_collector() else { return crossbeam_epoch::pin() };
+        let own = OWN.try_with(|own| {
+            let mut own = own.borrow_mut();
+            if !own.last().is_some_and(|own| ptr::eq(own.collector, collector)) {
+                own.push(Rc::new(Own { collector, handle: collector.register() }));
+            }
+            own.last().cloned()
+        });
+        match own.ok().flatten() {
+            // Not while `OWN` is borrowed: a pin may run what the program has deferred.
+            Some(own) => own.handle.pin(),
+            // In the last destructors of a thread a place is taken for the section only.
+            None => collector.register().pin(),
+        }
+    }
+
+    fn own_collector() -> Option<&'static Collector> {
+        let collector = COLLECTOR.load(Ordering::Relaxed);
+        // SAFETY: neither null nor UNPREPARED: then it was leaked in `start_over`.
+        (!collector.is_null() && collector != UNPREPARED).then(|| unsafe { &*collector })
+    }
+
+    /// Notices forks from now on.
+    fn prepare_for_forks() {
+        static FORKS: OnFork = OnFork::new(|| {
+            Box::new(|in_child| {
+                if in_child {
+                    start_over();
+                }
+            })
+        });
+        if COLLECTOR.load(Ordering::Relaxed) == UNPREPARED {
+            FORKS.register();
+            let _ = COLLECTOR.compare_exchange(UNPREPARED, ptr::null_mut(), Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// In a forked child, which has one thread.
+    fn start_over() {
+        let goes_on = is_pinned();
+        let collector: &'static Collector = Box::leak(Box::new(Collector::new()));
+        COLLECTOR.store(ptr::from_ref(collector).cast_mut(), Ordering::Relaxed);
+        let carried = goes_on.then(|| collector.register().pin());
+        let before = CARRIED.try_with(|slot| slot.replace(carried));
+        // The collector that it pinned is nobody's any more.
+        drop(before);
+    }
+
+    /// Whether this thread is in a section.
+    pub(crate) fn is_pinned() -> bool {
+        crossbeam_epoch::is_pinned()
+            || OWN.try_with(|own| own.borrow().iter().any(|own| own.handle.is_pinned())).unwrap_or(false)
+    }
+
+    /// To be called when a section ends: in a child whose thread forked inside one, that may have been it.
+    #[inline]
+    pub(crate) fn section_ended() {
+        if !COLLECTOR.load(Ordering::Relaxed).is_null() {
+            end_carried();
+        }
+    }
+
+    #[cold]
+    fn end_carried() {
+        if !is_pinned() {
+            drop(CARRIED.try_with(RefCell::take));
+        }
+    }
 
     /// Blocks until every section that is open now has ended.
     ///
     /// crossbeam runs deferred work only when somebody pins. Nobody may, in an idle process, so this loop does.
     pub(crate) fn wait_for_readers() {
+        section_ended();
         let over = Arc::new(AtomicBool::new(false));
         {
             let guard = pin();
@@ -217,7 +323,7 @@ impl ThreadCells {
     pub(crate) fn add(&self, n: u64) -> bool {
         let cell = match self.0.get() {
             Some(cell) => cell,
-            None if Self::may_ask() => self.0.get_or_default(),
+            None if Self::may_ask() && Self::has_room() => self.0.get_or_default(),
             None => return false,
         };
         // One thread at a time adds, and reads follow a grace period.
@@ -236,6 +342,13 @@ impl ThreadCells {
         })
     }
 
+    /// The crate aborts the process where it finds no memory for a cell: see whether there is room for a few hundred,
+    /// which is how many it allocates together at most.
+    #[cold]
+    fn has_room() -> bool {
+        Vec::<[u64; 2]>::new().try_reserve_exact(256).is_ok()
+    }
+
     /// The sum, modulo 2^64.
     pub(crate) fn sum(&self) -> u64 {
         self.0.iter().fold(0, |sum, cell| sum.wrapping_add(cell.load(Ordering::Relaxed)))
@@ -249,11 +362,16 @@ impl ThreadCells {
 
 /// Counting in restartable sequences.
 pub(crate) mod restartable {
-    use super::atomic::{AtomicPtr, AtomicU32, AtomicU64};
-    use super::{Ordering, sys};
+    use super::atomic::{AtomicPtr, AtomicU16, AtomicU64};
+    use super::sys;
     use std::ptr::NonNull;
     pub(crate) use sys::cpus::possible as possible_cpus;
-    pub(crate) use sys::rseq::{available, heavy};
+    pub(crate) use sys::rseq::{MAX_LIMIT, heavy};
+
+    /// Whether this process can count in sequences.
+    pub(crate) fn available() -> bool {
+        sys::rseq::area().is_some()
+    }
 
     /// Cells in a lane: the distance between two cells of one count, in cells.
     pub(crate) const LANE: usize = 1 << (sys::rseq::LANE_SHIFT - 3);
@@ -296,19 +414,30 @@ pub(crate) mod restartable {
         /// Lane 0's cell. Changes only while no sequence can be under way.
         pub(crate) cells: AtomicPtr<AtomicU64>,
         /// How many lanes a sequence may use: 0 closes the window.
-        pub(crate) limit: AtomicU32,
-        /// Not for the sequence.
+        pub(crate) limit: AtomicU16,
+        /// Not for the sequence: two bytes.
         pub(crate) side: S,
+        /// Where a thread has its rseq area.
+        area: i32,
     }
 
     impl<S> Window<S> {
+        /// A closed window. It may be opened only if `for_sequences` is true.
+        pub(crate) fn new(cells: *mut AtomicU64, for_sequences: bool, side: S) -> Self {
+            const {
+                assert!(size_of::<S>() == 2 && std::mem::offset_of!(Self, limit) == 8);
+                assert!(std::mem::offset_of!(Self, area) == 12);
+            }
+            let area = if for_sequences { sys::rseq::area() } else { None }.unwrap_or(0);
+            Self { cells: AtomicPtr::new(cells), limit: AtomicU16::new(0), side, area }
+        }
+
         /// Adds `N` to the cell of this CPU unless the window is closed or this thread cannot tell its CPU.
         #[inline(always)]
         pub(crate) fn add<const N: i32>(&self) -> bool {
-            self.limit.load(Ordering::Relaxed) != 0
-                // SAFETY: an open window is one that `Cells` opened: `cells` then points to `limit` lanes, and stays
-                // so until the window has been closed and `heavy` has run.
-                && unsafe { sys::rseq::add_const::<N>((&raw const *self).cast()) }
+            // SAFETY: 1. `new` made the area what it has to be. 2. `Cells` opens only windows that are for sequences and
+            // whose `cells` point to `limit` lanes, and keeps it so until the window is closed and `heavy` has run.
+            unsafe { sys::rseq::add_const::<N>((&raw const *self).cast()) }
         }
 
         /// Loads `slot` and [adds](Self::add) 1 through the window that lies `BACK` bytes before what it points to, in
@@ -329,7 +458,7 @@ pub(crate) mod restartable {
         #[inline]
         pub(crate) fn add_many(&self, n: u64) -> bool {
             // SAFETY: as in `add`.
-            self.limit.load(Ordering::Relaxed) != 0 && unsafe { sys::rseq::add((&raw const *self).cast(), n) }
+            unsafe { sys::rseq::add((&raw const *self).cast(), n) }
         }
     }
 }

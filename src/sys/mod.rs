@@ -10,6 +10,7 @@
 //! | [`pages`] | zeroed memory straight from the system, costing nothing until touched | the global allocator |
 //! | [`cpus`] | how many CPUs may ever exist | 1 |
 //! | [`fork`] | run functions around `fork` | never called |
+//! | [`prefetch_read`] | ask for a cache line ahead of its use | nothing happens |
 //! | [`signals`] | keep signals from a thread that is being started | runs the closure |
 //!
 //! The platform ladder stands here and nowhere else. `--cfg percpu_ref_portable` takes its last rung on any system, so
@@ -31,3 +32,6 @@ pub(crate) mod rseq;
 
 mod backoff;
 pub(crate) use backoff::Backoff;
+
+mod prefetch;
+pub(crate) use prefetch::prefetch_read;

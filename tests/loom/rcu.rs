@@ -90,3 +90,27 @@ fn calls_run_after_the_readers_they_must_wait_for() {
         assert_eq!(value.read(), 1);
     });
 }
+
+/// A waiter that finds a reader in its next section knows what the reader did in the one before.
+#[test]
+fn a_reader_in_its_next_section_is_done_with_the_one_before() {
+    model(3, || {
+        let published = Arc::new(AtomicBool::new(true));
+        let value = Note::new();
+        let reader = thread::spawn({
+            let (published, value) = (published.clone(), value.clone());
+            move || {
+                let section = Sched::read_lock();
+                if published.load(Relaxed) {
+                    assert_eq!(value.read(), 0);
+                }
+                drop(section);
+                drop(Sched::read_lock());
+            }
+        });
+        published.store(false, Relaxed);
+        Sched::synchronize();
+        value.write(1);
+        reader.join().unwrap();
+    });
+}

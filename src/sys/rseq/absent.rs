@@ -1,8 +1,8 @@
 //! No restartable sequences: no window is ever opened, so nothing here is ever reached.
 
-/// Whether this process can run restartable sequences.
-pub(crate) fn available() -> bool {
-    false
+/// This process cannot run restartable sequences.
+pub(crate) fn area() -> Option<i32> {
+    None
 }
 
 /// Never reached: nobody opens a window.

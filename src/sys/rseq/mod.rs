@@ -9,10 +9,12 @@
 //!
 //! ```text
 //! add(window, n):
-//!     area.rseq_cs = &descriptor        // the sequence begins after this store
-//!     cpu = area.cpu_id
-//!     if cpu >= window.limit: goto slow // unsigned: covers "not registered" (-1, -2) and a closed window (0)
-//!     cells = window.cells              // not loaded before `limit`
+//!     if window.area == 0: goto slow        // this window is never opened
+//!     area = thread pointer + window.area
+//!     area.rseq_cs = &descriptor            // the sequence begins after this store
+//!     cpu = low 16 bits of area.cpu_id
+//!     if cpu >= window.limit: goto slow     // unsigned: covers "not registered" (-1, -2) and a closed window (0)
+//!     cells = window.cells                  // not loaded before `limit`
 //!     *(cells + (cpu << LANE_SHIFT)) += n   // the last instruction: its store commits
 //!     return true
 //! slow (also: aborted):
@@ -30,6 +32,7 @@
 //!
 //! - `limit` is loaded inside the sequence: whoever closes the window and then calls [`heavy`] knows that every
 //!   sequence that saw it open has committed or will be aborted. No reader is ever waited for.
+//! - `area` is in the window, not in a static, because the window's line is needed anyway.
 //! - `get_from` reaches into what `slot` points to, which nothing but the sequence keeps: whoever puts another pointer in
 //!   its place closes the window of the old one, calls [`heavy`], and frees the old one afterwards. Every sequence that
 //!   loaded the old pointer has committed by then, and counts, or is aborted and touches it no more.
@@ -45,6 +48,19 @@
 
 /// The distance between two CPUs' cells of one count is `1 << LANE_SHIFT` bytes.
 pub(crate) const LANE_SHIFT: u32 = 15;
+
+// The entry points, of which each architecture has its own:
+//
+// `add_const::<N>(window)` and `add(window, n)` add to this CPU's cell; false if they could not.
+//
+// # Safety
+// 1. `window` points to a `sync::restartable::Window`: a pointer to cells, the limit, and 12 bytes in the area, which is
+//    what `area` returned, or 0.
+// 2. While `limit` is not 0, and afterwards until `heavy` has run, `area` is what `area` returned, and `cells` points to
+//    `limit` cells that are `1 << LANE_SHIFT` bytes apart and reached by atomic operations only.
+
+/// The largest limit of a window: below what the low half of "not registered" is.
+pub(crate) const MAX_LIMIT: usize = 0xfff0;
 
 #[cfg(all(
     target_os = "linux",
@@ -80,7 +96,7 @@ mod present;
     target_pointer_width = "64",
     not(percpu_ref_portable)
 ))]
-pub(crate) use present::{add, add_const, available, get_from, heavy};
+pub(crate) use present::{add, add_const, area, get_from, heavy};
 
 #[cfg(not(all(
     target_os = "linux",
@@ -97,4 +113,4 @@ mod absent;
     target_pointer_width = "64",
     not(percpu_ref_portable)
 )))]
-pub(crate) use absent::{add, add_const, available, get_from, heavy};
+pub(crate) use absent::{add, add_const, area, get_from, heavy};

@@ -10,22 +10,25 @@ use core::arch::asm;
 const BACK: usize = 16;
 
 macro_rules! sequence {
-    ($window:ident, $offset:ident, $n:literal, $($operand:tt)*) => {
+    ($window:ident, $($operand:tt)*) => {
         asm!(
             ".pushsection .data.rel.ro.percpu_ref_rseq, \"aw\", @progbits",
             ".balign 32",
             "22: .long 0, 0",
             ".quad 33f, 44f - 33f, 55f",
             ".popsection",
+            "movsxd {area}, dword ptr [{window} + 28]",
+            "test {area}, {area}",
+            "jz {slow}",
             "lea {a}, [rip + 22b]",
-            "mov qword ptr fs:[{offset} + 8], {a}",
+            "mov qword ptr fs:[{area} + 8], {a}",
             "33:",
-            "mov {cpu:e}, dword ptr fs:[{offset} + 4]",
-            "cmp {cpu:e}, dword ptr [{window} + 24]",
+            "movzx {area:e}, word ptr fs:[{area} + 4]",
+            "cmp {area:x}, word ptr [{window} + 24]",
             "jae {slow}",
             "mov {a}, qword ptr [{window} + 16]",
-            "shl {cpu}, {shift}",
-            concat!("add qword ptr [{a} + {cpu}], ", $n),
+            "shl {area}, {shift}",
+            "add qword ptr [{a} + {area}], {n}",
             "44:",
             ".pushsection .text.unlikely.percpu_ref_rseq, \"ax\", @progbits",
             ".byte 0x0f, 0xb9, 0x3d",
@@ -33,11 +36,10 @@ macro_rules! sequence {
             "55: jmp {slow}",
             ".popsection",
             a = out(reg) _,
-            cpu = out(reg) _,
+            area = out(reg) _,
             window = in(reg) $window.wrapping_sub(BACK),
-            offset = in(reg) $offset,
             shift = const super::LANE_SHIFT,
-            $($operand)*
+            n = $($operand)*,
             slow = label { return false },
             options(nostack),
         )
@@ -45,28 +47,28 @@ macro_rules! sequence {
 }
 
 /// # Safety
-/// As [`super::add_const`]; `offset` leads from the thread pointer to the rseq area.
+/// As [`super::add_const`].
 #[inline(always)]
-pub(super) unsafe fn add_const<const N: i32>(window: *const u8, offset: usize) -> bool {
-    // SAFETY: the sequence writes `rseq_cs` of an area that exists (1), reads a window (2), and adds to a cell that
-    // its limit vouches for (3). It clobbers two scratch registers and the flags.
-    unsafe { sequence!(window, offset, "{n}", n = const N,) };
+pub(crate) unsafe fn add_const<const N: i32>(window: *const u8) -> bool {
+    // SAFETY: the sequence writes `rseq_cs` of an area that exists (1), reads a window (1), and adds to a cell that
+    // its limit vouches for (2). It clobbers two scratch registers and the flags.
+    unsafe { sequence!(window, const N) };
     true
 }
 
 /// # Safety
-/// As [`super::add`]; `offset` leads from the thread pointer to the rseq area.
+/// As [`super::add_const`].
 #[inline(always)]
-pub(super) unsafe fn add(window: *const u8, offset: usize, n: u64) -> bool {
+pub(crate) unsafe fn add(window: *const u8, n: u64) -> bool {
     // SAFETY: as in `add_const`.
-    unsafe { sequence!(window, offset, "{n}", n = in(reg) n,) };
+    unsafe { sequence!(window, in(reg) n) };
     true
 }
 
 /// # Safety
-/// As [`super::get_from`]; `offset` leads from the thread pointer to the rseq area.
+/// As [`super::get_from`]; `area` leads from the thread pointer to the rseq area.
 #[inline(always)]
-pub(super) unsafe fn get_from<const BACK: usize>(slot: *const *mut u8, offset: usize) -> *mut u8 {
+pub(super) unsafe fn get_from<const BACK: usize>(slot: *const *mut u8, area: isize) -> *mut u8 {
     let value;
     // SAFETY: the sequence writes `rseq_cs` of an area that exists, reads `slot` and the window behind it (1), which is
     // there until the sequence is over (2), and adds to a cell that the window's limit vouches for. It clobbers two
@@ -79,11 +81,11 @@ pub(super) unsafe fn get_from<const BACK: usize>(slot: *const *mut u8, offset: u
             ".quad 33f, 44f - 33f, 55f",
             ".popsection",
             "lea {a}, [rip + 22b]",
-            "mov qword ptr fs:[{offset} + 8], {a}",
+            "mov qword ptr fs:[{area} + 8], {a}",
             "33:",
             "mov {value}, qword ptr [{slot}]",
-            "mov {cpu:e}, dword ptr fs:[{offset} + 4]",
-            "cmp {cpu:e}, dword ptr [{value} - {back} + 8]",
+            "movzx {cpu:e}, word ptr fs:[{area} + 4]",
+            "cmp {cpu:x}, word ptr [{value} - {back} + 8]",
             "jae 55f",
             "mov {a}, qword ptr [{value} - {back}]",
             "shl {cpu}, {shift}",
@@ -99,7 +101,7 @@ pub(super) unsafe fn get_from<const BACK: usize>(slot: *const *mut u8, offset: u
             cpu = out(reg) _,
             value = out(reg) value,
             slot = in(reg) slot,
-            offset = in(reg) offset,
+            area = in(reg) area,
             back = const BACK,
             shift = const super::LANE_SHIFT,
             options(nostack),

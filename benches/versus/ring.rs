@@ -1,0 +1,545 @@
+//! Rings, side by side with their rivals: what one element costs, enqueued and dequeued.
+//!
+//! Every case checks order (one producer, one consumer) or the sum (many), so a ring that loses something fails.
+
+use percpu_ref::ptr_ring::{Clearing, Pointer, PtrRing, RawMutex, YieldLock, spsc_with_clearing};
+use std::collections::VecDeque;
+use std::hint::spin_loop;
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long so many elements take.
+pub(crate) type Run = Box<dyn FnMut(u64) -> Duration>;
+
+/// One thing to measure, and who does it.
+pub(crate) struct Case {
+    /// What is done.
+    pub(crate) name: &'static str,
+    /// By whom; ours come first.
+    pub(crate) runs: Vec<(&'static str, Run)>,
+}
+
+/// A number that passes for a pointer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Item(NonZeroUsize);
+
+// SAFETY: 1. the number is the address and the address the number. 2. Nothing is reached through it. 3. Casts.
+unsafe impl Pointer for Item {
+    #[inline(always)]
+    fn into_raw(self) -> NonNull<()> {
+        NonNull::without_provenance(self.0)
+    }
+    #[inline(always)]
+    unsafe fn from_raw(raw: NonNull<()>) -> Self {
+        Self(raw.addr())
+    }
+}
+
+#[inline(always)]
+fn item(i: u64) -> Item {
+    Item(NonZeroUsize::new(i as usize + 1).expect("numbers begin with 0"))
+}
+
+fn number(p: Item) -> u64 {
+    p.0.get() as u64 - 1
+}
+
+/// Both ends of a queue between two threads.
+trait Ends: 'static {
+    type Tx: Send + 'static;
+    type Rx: Send + 'static;
+    fn make(size: usize) -> (Self::Tx, Self::Rx);
+    fn push(tx: &mut Self::Tx, p: Item) -> bool;
+    fn pop(rx: &mut Self::Rx) -> Option<Item>;
+    /// Pushes from the front.
+    fn push_many(tx: &mut Self::Tx, from: &mut Vec<Item>) -> usize {
+        let n = from.iter().take_while(|p| Self::push(tx, **p)).count();
+        from.drain(..n);
+        n
+    }
+    fn pop_many(rx: &mut Self::Rx, into: &mut Vec<Item>, max: usize) -> usize {
+        let before = into.len();
+        into.extend((0..max).map_while(|_| Self::pop(rx)));
+        into.len() - before
+    }
+}
+
+struct Ours;
+impl Ends for Ours {
+    type Tx = percpu_ref::ptr_ring::Producer<Item>;
+    type Rx = percpu_ref::ptr_ring::Consumer<Item>;
+    fn make(size: usize) -> (Self::Tx, Self::Rx) {
+        spsc_with_clearing(size, Clearing::Credit).expect("a ring")
+    }
+    fn push(tx: &mut Self::Tx, p: Item) -> bool {
+        tx.produce(p).is_ok()
+    }
+    fn pop(rx: &mut Self::Rx) -> Option<Item> {
+        rx.consume()
+    }
+    fn push_many(tx: &mut Self::Tx, from: &mut Vec<Item>) -> usize {
+        tx.produce_batch(from)
+    }
+    fn pop_many(rx: &mut Self::Rx, into: &mut Vec<Item>, max: usize) -> usize {
+        rx.consume_batch(into, max)
+    }
+}
+
+/// The kernel's own rule: what the credit rule gains.
+struct Kernel;
+impl Ends for Kernel {
+    type Tx = percpu_ref::ptr_ring::Producer<Item>;
+    type Rx = percpu_ref::ptr_ring::Consumer<Item>;
+    fn make(size: usize) -> (Self::Tx, Self::Rx) {
+        spsc_with_clearing(size, Clearing::Kernel).expect("a ring")
+    }
+    fn push(tx: &mut Self::Tx, p: Item) -> bool {
+        tx.produce(p).is_ok()
+    }
+    fn pop(rx: &mut Self::Rx) -> Option<Item> {
+        rx.consume()
+    }
+    fn push_many(tx: &mut Self::Tx, from: &mut Vec<Item>) -> usize {
+        tx.produce_batch(from)
+    }
+    fn pop_many(rx: &mut Self::Rx, into: &mut Vec<Item>, max: usize) -> usize {
+        rx.consume_batch(into, max)
+    }
+}
+
+struct Rtrb;
+impl Ends for Rtrb {
+    type Tx = rtrb::Producer<Item>;
+    type Rx = rtrb::Consumer<Item>;
+    fn make(size: usize) -> (Self::Tx, Self::Rx) {
+        rtrb::RingBuffer::new(size)
+    }
+    fn push(tx: &mut Self::Tx, p: Item) -> bool {
+        tx.push(p).is_ok()
+    }
+    fn pop(rx: &mut Self::Rx) -> Option<Item> {
+        rx.pop().ok()
+    }
+    fn push_many(tx: &mut Self::Tx, from: &mut Vec<Item>) -> usize {
+        let n = from.len().min(tx.slots());
+        if let Ok(chunk) = tx.write_chunk_uninit(n) {
+            let written = chunk.fill_from_iter(from[..n].iter().copied());
+            from.drain(..written);
+            return written;
+        }
+        0
+    }
+    fn pop_many(rx: &mut Self::Rx, into: &mut Vec<Item>, max: usize) -> usize {
+        let n = max.min(rx.slots());
+        if let Ok(chunk) = rx.read_chunk(n) {
+            into.extend(chunk);
+            return n;
+        }
+        0
+    }
+}
+
+struct Ringbuf;
+impl Ends for Ringbuf {
+    type Tx = ringbuf::HeapProd<Item>;
+    type Rx = ringbuf::HeapCons<Item>;
+    fn make(size: usize) -> (Self::Tx, Self::Rx) {
+        use ringbuf::traits::Split;
+        ringbuf::HeapRb::new(size).split()
+    }
+    fn push(tx: &mut Self::Tx, p: Item) -> bool {
+        ringbuf::traits::Producer::try_push(tx, p).is_ok()
+    }
+    fn pop(rx: &mut Self::Rx) -> Option<Item> {
+        ringbuf::traits::Consumer::try_pop(rx)
+    }
+    fn push_many(tx: &mut Self::Tx, from: &mut Vec<Item>) -> usize {
+        let n = ringbuf::traits::Producer::push_iter(tx, from.iter().copied());
+        from.drain(..n);
+        n
+    }
+    fn pop_many(rx: &mut Self::Rx, into: &mut Vec<Item>, max: usize) -> usize {
+        let before = into.len();
+        into.extend(ringbuf::traits::Consumer::pop_iter(rx).take(max));
+        into.len() - before
+    }
+}
+
+/// Queues that many threads share; each end is a reference to the whole.
+trait Shared: Send + Sync + Sized + 'static {
+    fn make(size: usize) -> Self;
+    fn push(&self, p: Item) -> bool;
+    fn pop(&self) -> Option<Item>;
+    fn push_many(&self, from: &mut Vec<Item>) -> usize {
+        let n = from.iter().take_while(|p| self.push(**p)).count();
+        from.drain(..n);
+        n
+    }
+    fn pop_many(&self, into: &mut Vec<Item>, max: usize) -> usize {
+        let before = into.len();
+        into.extend((0..max).map_while(|_| self.pop()));
+        into.len() - before
+    }
+}
+
+impl<L: RawMutex + Send + Sync + 'static> Shared for PtrRing<Item, L> {
+    fn make(size: usize) -> Self {
+        Self::with_lock(size).expect("a ring")
+    }
+    fn push(&self, p: Item) -> bool {
+        self.produce(p).is_ok()
+    }
+    fn pop(&self) -> Option<Item> {
+        self.consume()
+    }
+    fn push_many(&self, from: &mut Vec<Item>) -> usize {
+        self.produce_batch(from)
+    }
+    fn pop_many(&self, into: &mut Vec<Item>, max: usize) -> usize {
+        self.consume_batch(into, max)
+    }
+}
+
+impl Shared for crossbeam_queue::ArrayQueue<Item> {
+    fn make(size: usize) -> Self {
+        Self::new(size)
+    }
+    fn push(&self, p: Item) -> bool {
+        Self::push(self, p).is_ok()
+    }
+    fn pop(&self) -> Option<Item> {
+        Self::pop(self)
+    }
+}
+
+impl Shared for concurrent_queue::ConcurrentQueue<Item> {
+    fn make(size: usize) -> Self {
+        Self::bounded(size)
+    }
+    fn push(&self, p: Item) -> bool {
+        Self::push(self, p).is_ok()
+    }
+    fn pop(&self) -> Option<Item> {
+        Self::pop(self).ok()
+    }
+}
+
+/// What everybody writes first.
+struct Locked(Mutex<VecDeque<Item>>, usize);
+
+impl Shared for Locked {
+    fn make(size: usize) -> Self {
+        Self(Mutex::new(VecDeque::with_capacity(size)), size)
+    }
+    fn push(&self, p: Item) -> bool {
+        let mut queue = self.0.lock().expect("nobody panics");
+        let room = queue.len() < self.1;
+        if room {
+            queue.push_back(p);
+        }
+        room
+    }
+    fn pop(&self) -> Option<Item> {
+        self.0.lock().expect("nobody panics").pop_front()
+    }
+    fn push_many(&self, from: &mut Vec<Item>) -> usize {
+        let mut queue = self.0.lock().expect("nobody panics");
+        let n = from.len().min(self.1 - queue.len());
+        queue.extend(from.drain(..n));
+        n
+    }
+    fn pop_many(&self, into: &mut Vec<Item>, max: usize) -> usize {
+        let mut queue = self.0.lock().expect("nobody panics");
+        let n = max.min(queue.len());
+        into.extend(queue.drain(..n));
+        n
+    }
+}
+
+/// A shared queue as two ends.
+struct Of<Q>(std::marker::PhantomData<Q>);
+impl<Q: Shared> Ends for Of<Q> {
+    type Tx = Arc<Q>;
+    type Rx = Arc<Q>;
+    fn make(size: usize) -> (Self::Tx, Self::Rx) {
+        let queue = Arc::new(Q::make(size));
+        (queue.clone(), queue)
+    }
+    fn push(tx: &mut Self::Tx, p: Item) -> bool {
+        Q::push(tx, p)
+    }
+    fn pop(rx: &mut Self::Rx) -> Option<Item> {
+        Q::pop(rx)
+    }
+    fn push_many(tx: &mut Self::Tx, from: &mut Vec<Item>) -> usize {
+        Q::push_many(tx, from)
+    }
+    fn pop_many(rx: &mut Self::Rx, into: &mut Vec<Item>, max: usize) -> usize {
+        Q::pop_many(rx, into, max)
+    }
+}
+
+/// Spins, and yields now and then: with fewer processors than threads the other one may be waiting for this one.
+#[derive(Default)]
+struct Relax(u32);
+
+impl Relax {
+    fn once(&mut self, spins: u32) {
+        self.0 += 1;
+        if self.0.is_multiple_of(spins) { thread::yield_now() } else { spin_loop() }
+    }
+}
+
+/// With more threads than processors, whoever finds nothing to do gives way.
+fn pause() {
+    (0..16).for_each(|_| spin_loop());
+    thread::yield_now();
+}
+
+/// Pins the calling thread to a processor, so that the scheduler is not what is measured.
+fn pin(cpu: usize) {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: all zeroes is the empty set.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the set is ours.
+        unsafe { libc::CPU_SET(cpu, &mut set) };
+        // SAFETY: the set is valid for its size; a refusal changes nothing.
+        unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = cpu;
+}
+
+/// One thread: in and out.
+fn alone<E: Ends>(size: usize) -> Run {
+    let (mut tx, mut rx) = E::make(size);
+    Box::new(move |n| {
+        let begin = Instant::now();
+        for i in 0..n {
+            assert!(E::push(&mut tx, item(i)));
+            assert!(E::pop(&mut rx) == Some(item(i)));
+        }
+        begin.elapsed()
+    })
+}
+
+/// One thread: a batch in, a batch out.
+fn alone_batched<E: Ends>(size: usize, batch: usize) -> Run {
+    let (mut tx, mut rx) = E::make(size);
+    let (mut from, mut into) = (Vec::with_capacity(batch), Vec::with_capacity(batch));
+    Box::new(move |n| {
+        let begin = Instant::now();
+        for i in 0..n / batch as u64 {
+            from.extend((0..batch as u64).map(|k| item(i + k)));
+            assert!(E::push_many(&mut tx, &mut from) == batch);
+            assert!(E::pop_many(&mut rx, &mut into, batch) == batch);
+            assert!(into[0] == item(i));
+            into.clear();
+        }
+        begin.elapsed()
+    })
+}
+
+/// Two threads on two processors, element by element (`batch` 1) or in batches.
+fn across<E: Ends>(size: usize, batch: usize) -> Run {
+    Box::new(move |n| {
+        let (mut tx, mut rx) = E::make(size);
+        let start = Arc::new(Barrier::new(2));
+        let producer = thread::spawn({
+            let start = start.clone();
+            move || {
+                pin(1);
+                let mut relax = Relax::default();
+                let mut from = Vec::with_capacity(batch);
+                start.wait();
+                if batch == 1 {
+                    for i in 0..n {
+                        while !E::push(&mut tx, item(i)) {
+                            relax.once(4096);
+                        }
+                    }
+                    return tx;
+                }
+                let mut next = 0;
+                while next < n || !from.is_empty() {
+                    if from.is_empty() {
+                        let end = n.min(next + batch as u64);
+                        from.extend((next..end).map(item));
+                        next = end;
+                    }
+                    if E::push_many(&mut tx, &mut from) == 0 {
+                        relax.once(4096);
+                    }
+                }
+                tx
+            }
+        });
+        let consumer = thread::spawn(move || {
+            pin(0);
+            let mut relax = Relax::default();
+            let mut into = Vec::with_capacity(batch);
+            start.wait();
+            let begin = Instant::now();
+            let mut next = 0;
+            while next < n {
+                if batch == 1 {
+                    match E::pop(&mut rx) {
+                        Some(p) => {
+                            assert!(p == item(next));
+                            next += 1;
+                        }
+                        None => relax.once(4096),
+                    }
+                    continue;
+                }
+                if E::pop_many(&mut rx, &mut into, batch) == 0 {
+                    relax.once(4096);
+                }
+                for p in into.drain(..) {
+                    assert!(p == item(next));
+                    next += 1;
+                }
+            }
+            begin.elapsed()
+        });
+        let elapsed = consumer.join().expect("it keeps order");
+        drop(producer.join().expect("it ends"));
+        elapsed
+    })
+}
+
+/// Two producers and two consumers.
+fn many<Q: Shared>(size: usize, batch: usize) -> Run {
+    Box::new(move |n| {
+        let queue = Arc::new(Q::make(size));
+        let n = n / 2 * 2;
+        let (left, sum) = (Arc::new(AtomicU64::new(n)), Arc::new(AtomicU64::new(0)));
+        let start = Arc::new(Barrier::new(5));
+        let mut threads = vec![];
+        for _ in 0..2 {
+            let (q, s) = (queue.clone(), start.clone());
+            threads.push(thread::spawn(move || {
+                let (mut from, mut next) = (Vec::with_capacity(batch), 0);
+                s.wait();
+                let begin = Instant::now();
+                while next < n / 2 || !from.is_empty() {
+                    if from.is_empty() {
+                        let end = (n / 2).min(next + batch as u64);
+                        from.extend((next..end).map(item));
+                        next = end;
+                    }
+                    let pushed = if batch == 1 {
+                        let done = q.push(from[0]);
+                        from.truncate(usize::from(!done));
+                        usize::from(done)
+                    } else {
+                        q.push_many(&mut from)
+                    };
+                    if pushed == 0 {
+                        pause();
+                    }
+                }
+                begin
+            }));
+            let (q, s, left, sum) = (queue.clone(), start.clone(), left.clone(), sum.clone());
+            threads.push(thread::spawn(move || {
+                let (mut into, mut own) = (Vec::with_capacity(batch), 0);
+                let mut taken = 0;
+                s.wait();
+                let begin = Instant::now();
+                while left.load(Ordering::Relaxed) > taken {
+                    let got = if batch == 1 {
+                        let p = q.pop();
+                        own += p.map_or(0, number);
+                        usize::from(p.is_some())
+                    } else {
+                        let got = q.pop_many(&mut into, batch);
+                        own += into.drain(..).map(number).sum::<u64>();
+                        got
+                    };
+                    taken += got as u64;
+                    if got == 0 || taken >= 1024 {
+                        left.fetch_sub(taken, Ordering::Relaxed);
+                        taken = 0;
+                    }
+                    if got == 0 {
+                        pause();
+                    }
+                }
+                left.fetch_sub(taken, Ordering::Relaxed);
+                sum.fetch_add(own, Ordering::Relaxed);
+                begin
+            }));
+        }
+        start.wait();
+        // This thread may get a processor only when they are done: the first of them to run says when it began.
+        let begins = threads.into_iter().map(|t| t.join().expect("it ends"));
+        let elapsed = begins.min().expect("four threads").elapsed();
+        let half = n / 2;
+        assert_eq!(sum.load(Ordering::Relaxed), half * half.saturating_sub(1), "each element once");
+        elapsed
+    })
+}
+
+type Default = PtrRing<Item, YieldLock>;
+type Parking = PtrRing<Item, parking_lot::RawMutex>;
+type Array = crossbeam_queue::ArrayQueue<Item>;
+type Concurrent = concurrent_queue::ConcurrentQueue<Item>;
+
+/// Everything that is measured.
+pub(crate) fn cases() -> Vec<Case> {
+    fn spsc(name: &'static str, run: [fn() -> Run; 6]) -> Case {
+        let names = ["spsc", "spsc, kernel's rule", "rtrb", "ringbuf", "ArrayQueue", "ConcurrentQueue"];
+        Case { name, runs: names.into_iter().zip(run).map(|(name, make)| (name, make())).collect() }
+    }
+    fn shared(name: &'static str, run: [fn() -> Run; 5]) -> Case {
+        let names = ["PtrRing", "PtrRing, parking_lot", "ArrayQueue", "ConcurrentQueue", "Mutex<VecDeque>"];
+        Case { name, runs: names.into_iter().zip(run).map(|(name, make)| (name, make())).collect() }
+    }
+    macro_rules! spsc {
+        ($name:literal, $f:ident, $($arg:expr),*) => {
+            spsc($name, [
+                || $f::<Ours>($($arg),*),
+                || $f::<Kernel>($($arg),*),
+                || $f::<Rtrb>($($arg),*),
+                || $f::<Ringbuf>($($arg),*),
+                || $f::<Of<Array>>($($arg),*),
+                || $f::<Of<Concurrent>>($($arg),*),
+            ])
+        };
+    }
+    macro_rules! shared {
+        ($name:literal, $f:ident, [$a:ty, $b:ty, $c:ty, $d:ty, $e:ty], $($arg:expr),*) => {
+            shared($name, [
+                || $f::<$a>($($arg),*),
+                || $f::<$b>($($arg),*),
+                || $f::<$c>($($arg),*),
+                || $f::<$d>($($arg),*),
+                || $f::<$e>($($arg),*),
+            ])
+        };
+    }
+    vec![
+        spsc!("one thread, size 1000", alone, 1000),
+        spsc!("one thread, batch 64", alone_batched, 1024, 64),
+        spsc!("two threads, size 1024", across, 1024, 1),
+        spsc!("two threads, size 256", across, 256, 1),
+        spsc!("two threads, batch 16", across, 1024, 16),
+        spsc!("two threads, batch 64", across, 1024, 64),
+        spsc!("two threads, size 256, batch 64", across, 256, 64),
+        shared!(
+            "one thread, locked",
+            alone,
+            [Of<Default>, Of<Parking>, Of<Array>, Of<Concurrent>, Of<Locked>],
+            1000
+        ),
+        shared!("2 to 2", many, [Default, Parking, Array, Concurrent, Locked], 1024, 1),
+        shared!("2 to 2, batch 16", many, [Default, Parking, Array, Concurrent, Locked], 1024, 16),
+        shared!("2 to 2, batch 64", many, [Default, Parking, Array, Concurrent, Locked], 1024, 64),
+    ]
+}

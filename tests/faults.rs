@@ -1,0 +1,694 @@
+//! What a system can refuse or do to a process: no threads, no memory, no membarrier, forks, signals. Each case has a
+//! process of its own.
+#![cfg(target_os = "linux")]
+
+mod common;
+
+use common::{
+    Backend, Dice, Flavor, MOMENT, OnDrop, Plain, Sched, Tally, eventually, in_children, patience, soon, together,
+};
+use percpu_ref::{OutOfMemory, PercpuRef, Start, set_report_hook};
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Has the kernel refuse these system calls with this error, to this thread and those that it starts; `everywhere`: to
+/// the threads that there are, too. With `argument`, only calls whose first argument has that bit.
+fn refuse(calls: &[libc::c_long], error: libc::c_int, argument: Option<u32>, everywhere: bool) {
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const BITS: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
+    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    let mut program = Vec::new();
+    for call in calls {
+        program.push(op(LOAD, 0, 0, 0)); // the number of the call
+        let number = u32::try_from(*call).unwrap();
+        if let Some(bit) = argument {
+            program.push(op(EQUAL, 0, 3, number));
+            program.push(op(LOAD, 0, 0, 16)); // the low half of the first argument
+            program.push(op(BITS, 0, 1, bit));
+        } else {
+            program.push(op(EQUAL, 0, 1, number));
+        }
+        program.push(op(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | error as u32));
+    }
+    program.push(op(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW));
+    let filter = libc::sock_fprog { len: program.len().try_into().unwrap(), filter: program.as_mut_ptr() };
+    // SAFETY: prctl takes integers here.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    let flags = if everywhere { libc::SECCOMP_FILTER_FLAG_TSYNC } else { 0 };
+    // SAFETY: `filter` and the program that it points to outlive the call.
+    let done = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const filter) };
+    assert_eq!(done, 0, "seccomp: {}", std::io::Error::last_os_error());
+}
+
+fn no_more_threads() {
+    refuse(&[libc::SYS_clone, libc::SYS_clone3], libc::EAGAIN, None, false);
+    assert!(thread::Builder::new().spawn(|| ()).is_err());
+}
+
+/// The portable build stands on the standard library, which knows no fork: nothing is promised there.
+const FORKS: bool = !cfg!(percpu_ref_portable);
+
+/// Forks; the child runs `body` and exits. Returns what waits for the child and fails unless all went well in time.
+#[must_use]
+fn fork(body: impl FnOnce()) -> impl FnOnce() {
+    // SAFETY: the child runs only what this library promises to work there, and what it is tested with.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork: {}", std::io::Error::last_os_error());
+    if child == 0 {
+        // SAFETY: takes a number.
+        unsafe { libc::alarm(8 * patience()) };
+        let ok = catch_unwind(AssertUnwindSafe(body)).is_ok();
+        // SAFETY: takes a number; nothing of the parent's is run on the way out.
+        unsafe { libc::_exit(if ok { 0 } else { 1 }) };
+    }
+    move || {
+        let mut status = 0;
+        // SAFETY: `status` outlives the call.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert!(!libc::WIFSIGNALED(status), "the forked child got signal {}", libc::WTERMSIG(status));
+        assert_eq!(libc::WEXITSTATUS(status), 0, "the forked child failed");
+    }
+}
+
+/// A whole life of fresh refs, and of `old` if there is one, with threads and callbacks.
+fn live<F: Flavor>(old: Option<&PercpuRef<F>>) {
+    F::synchronize();
+    let (confirmed, released) = (Tally::default(), Tally::default());
+    let r = PercpuRef::builder().flavor(F::default()).allow_reinit(true).build(released.counter());
+    together(3, |i| {
+        r.get_many(i + 1);
+        for _ in 0..100 {
+            drop(r.enter());
+        }
+        r.put_many(i);
+    });
+    assert_eq!(r.estimate(), 4);
+    r.kill_and_confirm(confirmed.counter()).unwrap();
+    r.put_many(3);
+    r.wait_zero();
+    assert_eq!((confirmed.get(), released.get()), (1, 1));
+    r.reinit().unwrap();
+    r.kill_sync().unwrap();
+    assert_eq!(released.get(), 2);
+    F::call(confirmed.counter());
+    F::barrier();
+    assert_eq!(confirmed.get(), 2);
+    if let Some(old) = old {
+        let before = old.estimate();
+        old.get_many(5);
+        old.put_many(2);
+        old.kill_and_confirm(confirmed.counter()).unwrap();
+        old.put_many(3);
+        old.put_many(usize::try_from(before - 1).unwrap());
+        old.wait_zero();
+        assert_eq!(confirmed.get(), 3);
+    }
+}
+
+/// What happens when no thread is to be had.
+fn without_threads<F: Flavor>() {
+    no_more_threads();
+    let here = thread::current().id();
+    let ran = Arc::new(Mutex::new(Vec::new()));
+    let log = |what: &'static str| {
+        let ran = Arc::clone(&ran);
+        move || {
+            assert_eq!(thread::current().id(), here);
+            ran.lock().unwrap().push(what);
+        }
+    };
+    let mut expected = Vec::new();
+    let mut so_far = |more: &[&'static str]| {
+        expected.extend_from_slice(more);
+        assert_eq!(*ran.lock().unwrap(), expected);
+    };
+
+    F::call(log("call"));
+    so_far(&["call"]);
+    let outer = F::read_lock();
+    let inner = F::read_lock();
+    F::call(log("call in a section"));
+    let r = Arc::new(PercpuRef::builder().flavor(F::default()).allow_reinit(true).build(log("release")));
+    r.get();
+    r.kill_and_confirm(log("confirm")).unwrap();
+    drop(outer);
+    if F::backend() == Backend::Rseq {
+        let by_now = ran.lock().unwrap().len();
+        assert!(by_now <= 3, "a grace period of the sequences may be over, one of the sections cannot be");
+    } else {
+        so_far(&[]);
+    }
+    drop(inner);
+    {
+        let mut ran = ran.lock().unwrap();
+        ran.sort_unstable();
+        assert_eq!(*ran, ["call", "call in a section", "confirm"]);
+        ran.clear();
+    }
+    r.put();
+    r.wait_zero();
+    assert_eq!(*ran.lock().unwrap(), ["release"]);
+    r.reinit().unwrap();
+    r.kill().unwrap();
+    r.wait_zero();
+    r.reinit().unwrap();
+    r.switch_to_atomic(log("atomic"));
+    r.switch_to_percpu().unwrap();
+    r.kill_sync().unwrap();
+    assert_eq!(*ran.lock().unwrap(), ["release", "release", "atomic", "release"]);
+    F::barrier();
+    F::synchronize();
+
+    // A callback that brings more work, and one that waits for what that work does.
+    let other = Arc::new(PercpuRef::builder().flavor(F::default()).build(log("other released")));
+    F::call({
+        let (nested, last) = (log("nested"), log("last"));
+        let (waits, waited) = (Arc::clone(&other), log("waited"));
+        move || {
+            F::call(nested);
+            waits.kill().unwrap();
+            waits.wait_zero();
+            waited();
+            F::call(last);
+        }
+    });
+    F::barrier();
+    let ran = ran.lock().unwrap();
+    let at = |what| ran.iter().position(|w| *w == what).unwrap_or_else(|| panic!("{what} did not run: {ran:?}"));
+    assert!(at("other released") < at("waited") && at("waited") < at("last") && at("nested") < at("last"), "{ran:?}");
+}
+
+/// Threads that count, kill, revive and open sections until they are told to end.
+fn with_traffic<F: Flavor>(body: impl FnOnce()) {
+    set_report_hook(|_| {}); // Refs are dropped while they die, on purpose.
+    let over = AtomicBool::new(false);
+    let held = PercpuRef::builder().flavor(F::default()).allow_reinit(true).build(|| {});
+    held.get();
+    // What is queued is bounded: a child has to work all of it off.
+    let (queued, done) = (AtomicUsize::new(0), Tally::default());
+    thread::scope(|s| {
+        for i in 0..4 {
+            let (over, held, queued, done) = (&over, &held, &queued, &done);
+            s.spawn(move || {
+                let mut dice = Dice::new(i);
+                while !over.load(Relaxed) {
+                    match dice.below(6) {
+                        0 => drop(F::read_lock()),
+                        1 => drop(held.enter()),
+                        2 | 3 if queued.load(Relaxed).saturating_sub(done.get()) > 100 => thread::yield_now(),
+                        2 => {
+                            queued.fetch_add(1, Relaxed);
+                            F::call(done.counter());
+                        }
+                        3 => {
+                            queued.fetch_add(1, Relaxed);
+                            PercpuRef::builder().flavor(F::default()).build(done.counter()).kill().unwrap();
+                        }
+                        4 if i == 0 => {
+                            held.kill_sync().unwrap();
+                            held.resurrect().unwrap();
+                        }
+                        _ => {
+                            held.get_many(2);
+                            held.put_many(2);
+                        }
+                    }
+                }
+            });
+        }
+        let result = catch_unwind(AssertUnwindSafe(body));
+        over.store(true, SeqCst);
+        if let Err(panic) = result {
+            std::panic::resume_unwind(panic);
+        }
+    });
+    held.put();
+}
+
+fn forks_under_traffic<F: Flavor>() {
+    if !FORKS {
+        return;
+    }
+    let old = PercpuRef::builder().flavor(F::default()).build(|| {});
+    old.get_many(3);
+    with_traffic::<F>(|| {
+        for _ in 0..40 {
+            fork(|| live::<F>(Some(&old)))();
+        }
+    });
+    old.put_many(3);
+    old.kill_sync().unwrap();
+    old.wait_zero();
+}
+
+/// The children of threads that are inside sections, and of which others are.
+fn forks_inside_sections<F: Flavor>() {
+    if !FORKS {
+        return;
+    }
+    let (opened, is_open) = mpsc::channel();
+    let (end, may_end) = mpsc::channel::<()>();
+    let reader = thread::spawn(move || {
+        let _section = F::read_lock();
+        opened.send(()).unwrap();
+        may_end.recv().unwrap();
+    });
+    is_open.recv().unwrap();
+    let ran = Tally::default();
+    F::call({
+        let ran = ran.clone();
+        move || ran.up()
+    });
+    thread::sleep(MOMENT); // The callback thread waits for the reader now.
+    let section = F::read_lock();
+    let inner = F::read_lock();
+    let reap = fork(|| {
+        assert!(catch_unwind(F::synchronize).is_err(), "the child's thread is still inside");
+        drop(section);
+        let waited = AtomicBool::new(false);
+        thread::scope(|s| {
+            s.spawn(|| {
+                F::synchronize();
+                waited.store(true, SeqCst);
+            });
+            thread::sleep(MOMENT);
+            assert!(!waited.load(SeqCst), "the inner section is still open");
+            drop(inner);
+        });
+        F::barrier();
+        assert_eq!(ran.get(), 1, "the job that the lost thread was about to run");
+        live::<F>(None);
+    });
+    reap();
+    assert_eq!(ran.get(), 0);
+    end.send(()).unwrap();
+    reader.join().unwrap();
+    F::barrier();
+    assert_eq!(ran.get(), 1);
+}
+
+fn forks_in_callbacks_and_destructors<F: Flavor>() {
+    if !FORKS {
+        return;
+    }
+    let (tell, told) = mpsc::channel();
+    let r = Arc::new(PercpuRef::builder().flavor(F::default()).build(|| {}));
+    r.kill_and_confirm({
+        let tell = tell.clone();
+        move || tell.send(catch_unwind(AssertUnwindSafe(|| fork(|| live::<F>(None))())).is_ok()).unwrap()
+    })
+    .unwrap();
+    assert_eq!(told.recv_timeout(soon()), Ok(true), "in a confirm");
+    r.wait_zero();
+    thread::spawn(move || {
+        // Registered before this thread meets the library.
+        LAST.with(|last| {
+            *last.borrow_mut() = Some(Box::new(OnDrop(move || {
+                tell.send(catch_unwind(AssertUnwindSafe(|| fork(|| live::<F>(None))())).is_ok()).unwrap();
+            })));
+        });
+        drop(F::read_lock());
+        fork(|| live::<F>(None))();
+        fork(|| fork(|| live::<F>(None))())();
+    })
+    .join()
+    .unwrap();
+    assert_eq!(told.recv_timeout(soon()), Ok(true), "in a destructor of a thread-local");
+}
+
+trait Kept {}
+impl<T: FnMut()> Kept for OnDrop<T> {}
+
+thread_local! {
+    static LAST: RefCell<Option<Box<dyn Kept>>> = const { RefCell::new(None) };
+}
+
+fn limit(resource: libc::__rlimit_resource_t, soft: Option<libc::rlim_t>) {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` outlives the call.
+    assert_eq!(unsafe { libc::getrlimit(resource, &raw mut limit) }, 0);
+    limit.rlim_cur = soft.unwrap_or(limit.rlim_max);
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0);
+}
+
+/// The address space in use, in bytes.
+fn address_space() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
+}
+
+fn runs_out_of_memory<F: Flavor>() {
+    let released = Tally::default();
+    let early = PercpuRef::builder().flavor(F::default()).build(released.counter());
+    early.get();
+    early.put();
+    let mut refs = Vec::with_capacity(2_000_000);
+    limit(libc::RLIMIT_AS, Some(address_space() + (6 << 20)));
+    let error = loop {
+        match PercpuRef::builder().flavor(F::default()).try_build(|| {}) {
+            Ok(r) => refs.push(r),
+            Err(error) => break error,
+        }
+        assert!(refs.len() < refs.capacity(), "it never ran out");
+    };
+    assert_eq!(error, OutOfMemory);
+    for r in &refs {
+        r.get_many(2);
+        r.put_many(2);
+        assert!(r.tryget_live());
+        r.put();
+    }
+    early.get();
+    refs.truncate(refs.len() / 2);
+    early.kill_sync().unwrap();
+    early.put();
+    early.wait_zero();
+    assert_eq!(released.get(), 1);
+    for r in &refs[refs.len() / 2..] {
+        r.kill_sync().unwrap();
+        assert!(r.is_zero());
+    }
+    limit(libc::RLIMIT_AS, None);
+    PercpuRef::builder().flavor(F::default()).try_build(|| {}).unwrap().kill_sync().unwrap();
+}
+
+/// Counts on one thread for each of four, kills and revives meanwhile.
+fn counts_exactly() {
+    let released = Tally::default();
+    let r = PercpuRef::builder().allow_reinit(true).build(released.counter());
+    together(5, |i| {
+        if i == 4 {
+            for _ in 0..100 {
+                r.switch_to_atomic_sync();
+                r.switch_to_percpu().unwrap();
+            }
+            return;
+        }
+        for _ in 0..20_000 {
+            r.get();
+            drop(r.enter());
+            if i % 2 == 0 {
+                r.put();
+            }
+        }
+    });
+    r.kill_sync().unwrap();
+    assert_eq!(r.estimate(), 40_000);
+    r.put_many(40_000);
+    r.wait_zero();
+    assert_eq!(released.get(), 1);
+}
+
+static SIGNALLED: OnceLock<PercpuRef> = OnceLock::new();
+static HANDLED: AtomicI64 = AtomicI64::new(0);
+static TAKEN_BY_HANDLERS: AtomicI64 = AtomicI64::new(0);
+/// What the last reference of is put in a handler.
+static LAST_IN_HANDLER: OnceLock<PercpuRef> = OnceLock::new();
+
+extern "C" fn count_in_handler(_: libc::c_int) {
+    let Some(r) = SIGNALLED.get() else { return };
+    let n = HANDLED.fetch_add(1, SeqCst);
+    if r.tryget() {
+        if n % 2 == 0 {
+            r.put();
+        } else {
+            TAKEN_BY_HANDLERS.fetch_add(1, SeqCst);
+        }
+    }
+    if r.tryget_live() {
+        r.get_many(3);
+        r.put_many(4);
+    }
+    if r.tryget_many(2) {
+        r.put();
+        r.put();
+    }
+    if let Some(r) = LAST_IN_HANDLER.get()
+        && n == 100
+    {
+        r.put();
+    }
+}
+
+fn handle(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
+    // SAFETY: an all-zero sigaction is a valid one.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as *const () as usize;
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: the handler does only what it may.
+    assert_eq!(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) }, 0);
+}
+
+in_children! {
+    fn without_threads_to_be_had_the_caller_or_the_outermost_guard_does_the_work_plain() {
+        without_threads::<Plain>();
+    }
+
+    fn without_threads_to_be_had_the_caller_or_the_outermost_guard_does_the_work_sched() {
+        without_threads::<Sched>();
+    }
+
+    fn without_threads_to_be_had_sixty_nested_waits_come_to_their_end() {
+        no_more_threads();
+        fn chain(level: usize, released: &Tally) -> PercpuRef {
+            let next = (level > 0).then(|| chain(level - 1, released));
+            PercpuRef::new({
+                let released = released.clone();
+                move || {
+                    if let Some(next) = &next {
+                        next.kill().unwrap();
+                        next.wait_zero();
+                    }
+                    released.up();
+                }
+            })
+        }
+        let released = Tally::default();
+        let first = chain(60, &released);
+        first.kill().unwrap();
+        first.wait_zero();
+        assert_eq!(released.get(), 61);
+    }
+
+    fn where_membarrier_is_forbidden_from_the_start_readers_have_their_own_fence() {
+        refuse(&[libc::SYS_membarrier], libc::EPERM, None, false);
+        assert_eq!(Sched::backend(), Backend::Fence);
+        live::<Sched>(None);
+        counts_exactly();
+    }
+
+    fn where_membarrier_is_missing_readers_have_their_own_fence() {
+        refuse(&[libc::SYS_membarrier], libc::ENOSYS, None, false);
+        assert_eq!(Sched::backend(), Backend::Fence);
+        live::<Sched>(None);
+        counts_exactly();
+    }
+
+    fn where_only_the_barrier_of_sequences_is_missing_sections_still_have_none() {
+        let fence = std::env::var("PERCPU_REF_BACKEND").is_ok_and(|asked| asked == "fence") || cfg!(percpu_ref_portable);
+        refuse(&[libc::SYS_membarrier], libc::EINVAL, Some(1 << 7), false);
+        refuse(&[libc::SYS_membarrier], libc::EINVAL, Some(1 << 8), false);
+        assert_eq!(Sched::backend(), if fence { Backend::Fence } else { Backend::Membarrier });
+        live::<Sched>(None);
+        counts_exactly();
+    }
+
+    fn a_sandbox_that_forbids_membarrier_after_the_first_use_loses_no_count() {
+        counts_exactly();
+        live::<Sched>(None);
+        refuse(&[libc::SYS_membarrier], libc::EPERM, None, true);
+        counts_exactly();
+        live::<Sched>(None);
+    }
+
+    fn glibc_that_registers_no_thread_is_noticed("GLIBC_TUNABLES" = "glibc.pthread.rseq=0") {
+        assert!(matches!(Sched::backend(), Backend::Membarrier | Backend::Fence));
+        live::<Sched>(None);
+        counts_exactly();
+    }
+
+    fn the_fence_backend_is_used_when_asked_for("PERCPU_REF_BACKEND" = "fence") {
+        assert_eq!(Sched::backend(), Backend::Fence);
+        // It is really the section that holds the switch up.
+        let r = Arc::new(PercpuRef::new(|| {}));
+        let section = Sched::read_lock();
+        let killer = thread::spawn({ let r = Arc::clone(&r); move || r.kill_sync().unwrap() });
+        thread::sleep(MOMENT);
+        assert!(!killer.is_finished());
+        drop(section);
+        killer.join().unwrap();
+        counts_exactly();
+    }
+
+    fn the_membarrier_backend_is_used_when_asked_for("PERCPU_REF_BACKEND" = "membarrier") {
+        assert_eq!(Sched::backend(), if cfg!(percpu_ref_portable) { Backend::Fence } else { Backend::Membarrier });
+        counts_exactly();
+    }
+
+    fn an_unknown_backend_is_no_backend("PERCPU_REF_BACKEND" = "rseqq") {
+        assert_ne!(Sched::backend(), Backend::Epoch);
+        counts_exactly();
+    }
+
+    fn out_of_memory_is_an_error_and_the_others_go_on_sched() {
+        runs_out_of_memory::<Sched>();
+    }
+
+    fn out_of_memory_is_an_error_and_the_others_go_on_plain() {
+        runs_out_of_memory::<Plain>();
+    }
+
+    fn out_of_files_and_of_cpus_at_the_first_use_costs_speed_only() {
+        // The number of CPUs is asked for when no file can be opened and this thread may use only one of them.
+        let mut one = unsafe { std::mem::zeroed::<libc::cpu_set_t>() };
+        let mut all = one;
+        let size = size_of::<libc::cpu_set_t>();
+        // SAFETY: the sets have the size that is passed.
+        assert_eq!(unsafe { libc::sched_getaffinity(0, size, &raw mut all) }, 0);
+        // SAFETY: 0 is below the capacity of the set.
+        unsafe { libc::CPU_SET(0, &mut one) };
+        // SAFETY: the sets have the size that is passed.
+        unsafe { libc::sched_setaffinity(0, size, &raw const one) };
+        limit(libc::RLIMIT_NOFILE, Some(0));
+        let early = PercpuRef::builder().allow_reinit(true).build(|| {});
+        limit(libc::RLIMIT_NOFILE, None);
+        // SAFETY: the sets have the size that is passed.
+        assert_eq!(unsafe { libc::sched_setaffinity(0, size, &raw const all) }, 0);
+        together(4, |_| early.get_many(10));
+        early.kill_sync().unwrap();
+        early.resurrect().unwrap();
+        together(4, |_| early.put_many(10));
+        assert_eq!(early.estimate(), 1);
+        counts_exactly();
+        limit(libc::RLIMIT_NOFILE, Some(0));
+        together(4, |_| early.get());
+        early.kill_sync().unwrap();
+        assert_eq!(early.estimate(), 4);
+        early.put_many(4);
+        early.wait_zero();
+    }
+
+    fn a_report_to_a_closed_pipe_does_not_panic() {
+        let mut ends = [0; 2];
+        // SAFETY: `ends` has room for two.
+        assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+        // SAFETY: these are file descriptors of this process; standard error is put back below.
+        let saved = unsafe { libc::dup(2) };
+        // SAFETY: as above.
+        unsafe { libc::dup2(ends[1], 2) };
+        // SAFETY: as above.
+        unsafe { libc::close(ends[0]) };
+        let done = catch_unwind(|| {
+            let r = PercpuRef::builder().start(Start::Atomic).build(|| {});
+            r.put();
+            let r = PercpuRef::new(|| {});
+            r.put();
+            r.kill_sync().unwrap();
+            assert!(r.wait_zero_timeout(Duration::ZERO).unwrap_err().is_saturated());
+        });
+        // SAFETY: as above.
+        unsafe { libc::dup2(saved, 2) };
+        done.unwrap();
+    }
+
+    fn children_forked_from_under_traffic_live_whole_lives_sched() {
+        forks_under_traffic::<Sched>();
+    }
+
+    fn children_forked_from_under_traffic_live_whole_lives_plain() {
+        forks_under_traffic::<Plain>();
+    }
+
+    fn children_forked_inside_sections_live_whole_lives_sched() {
+        forks_inside_sections::<Sched>();
+    }
+
+    fn children_forked_inside_sections_live_whole_lives_plain() {
+        forks_inside_sections::<Plain>();
+    }
+
+    fn children_forked_in_callbacks_and_destructors_live_whole_lives_sched() {
+        forks_in_callbacks_and_destructors::<Sched>();
+    }
+
+    fn children_forked_in_callbacks_and_destructors_live_whole_lives_plain() {
+        forks_in_callbacks_and_destructors::<Plain>();
+    }
+
+    fn a_child_forked_before_the_first_use_finds_everything() {
+        if !FORKS {
+            return;
+        }
+        fork(|| { live::<Sched>(None); live::<Plain>(None) })();
+        live::<Sched>(None);
+        fork(|| { live::<Sched>(None); live::<Plain>(None) })();
+    }
+
+    fn signal_handlers_count_where_sequences_do() {
+        if Sched::backend() != Backend::Rseq {
+            return; // Elsewhere a handler may not count: it could nest in a section.
+        }
+        static RELEASED_IN_HANDLER: AtomicUsize = AtomicUsize::new(0);
+        SIGNALLED.set(PercpuRef::builder().allow_reinit(true).build(|| {})).unwrap();
+        let r = SIGNALLED.get().unwrap();
+        let last = PercpuRef::new(|| drop(RELEASED_IN_HANDLER.fetch_add(1, SeqCst).to_string()));
+        last.get();
+        last.kill_sync().unwrap();
+        assert!(LAST_IN_HANDLER.set(last).is_ok());
+        handle(libc::SIGUSR1, count_in_handler);
+        handle(libc::SIGALRM, count_in_handler);
+        let every = libc::timeval { tv_sec: 0, tv_usec: 200 };
+        let timer = libc::itimerval { it_interval: every, it_value: every };
+        // SAFETY: `timer` outlives the call.
+        assert_eq!(unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) }, 0);
+        let threads = Mutex::new(Vec::new());
+        let over = AtomicBool::new(false);
+        let held: i64 = together(4, |i| {
+            if i == 3 {
+                eventually("all run", || threads.lock().unwrap().len() == 3);
+                let deadline = Instant::now() + Duration::from_millis(1500) * patience();
+                let mut dice = Dice::new(1);
+                while Instant::now() < deadline {
+                    let thread = threads.lock().unwrap()[usize::try_from(dice.below(3)).unwrap()];
+                    // SAFETY: the thread runs until `over` is set below.
+                    unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+                    if dice.below(16) == 0 {
+                        r.kill_sync().unwrap();
+                        r.resurrect().unwrap();
+                    }
+                }
+                over.store(true, SeqCst);
+                return 0;
+            }
+            r.get(); // Keeps every kill from being the end.
+            // SAFETY: no arguments.
+            threads.lock().unwrap().push(unsafe { libc::pthread_self() });
+            let mut held = 1;
+            while !over.load(Relaxed) {
+                r.get_many(2);
+                r.put();
+                held += 1;
+                if held > 100 {
+                    r.put_many(100);
+                    held -= 100;
+                }
+            }
+            held
+        }).into_iter().sum();
+        let none = libc::timeval { tv_sec: 0, tv_usec: 0 };
+        let never = libc::itimerval { it_interval: none, it_value: none };
+        // SAFETY: `never` outlives the call.
+        unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const never, std::ptr::null_mut()) };
+        assert!(HANDLED.load(SeqCst) > 200, "too few signals to tell");
+        r.switch_to_atomic_sync();
+        assert_eq!(r.estimate(), 1 + held + TAKEN_BY_HANDLERS.load(SeqCst));
+        assert_eq!(RELEASED_IN_HANDLER.load(SeqCst), 1);
+    }
+}
