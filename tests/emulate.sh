@@ -167,7 +167,7 @@ run() {
         echo '/bin/busybox --install -s /bin; export PATH=/bin TMPDIR=/tmp'
         echo 'mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp'
         echo "export PERCPU_REF_EXPECT_BACKEND=rseq PERCPU_REF_PATIENCE=$patience PERCPU_REF_STRESS_SECONDS=$seconds PERCPU_REF_STRESS_WORKERS=$workers"
-        echo "export UNPLUG='$unplug' SKIP='$skip' TESTS='${PERCPU_REF_EMULATE_TESTS:-}'"
+        echo "export UNPLUG='$unplug' SKIP='$skip' TESTS='${PERCPU_REF_EMULATE_TESTS:-$default}'"
         cat <<'GUEST'
 echo "guest: Linux $(uname -rm), $(nproc) CPUs of $(cat /sys/devices/system/cpu/possible)"
 if [ "$UNPLUG" ]; then
@@ -216,6 +216,8 @@ else
     seconds=40 workers=24 limit=2400 patience=20 skip=''
 fi
 for machine in "${machines[@]}"; do
+    # Every membarrier there interrupts 64 emulated CPUs: the other tests take minutes, and run with `long`.
+    if [[ $length$machine == shortx86_64 ]]; then default=stress; else default="stress rcu percpu_ref faults"; fi
     need_programs "$machine"
     need_guest "$machine"
     build "$machine"
