@@ -172,7 +172,7 @@ run() {
 echo "guest: Linux $(uname -rm), $(nproc) CPUs of $(cat /sys/devices/system/cpu/possible)"
 if [ "$UNPLUG" ]; then
     (
-        rounds=0
+        rounds=0; echo 0 >/tmp/rounds
         while :; do
             for cpu in $UNPLUG; do echo 0 >/sys/devices/system/cpu/cpu$cpu/online && usleep 200000; done
             [ "$rounds" = 0 ] && echo "guest: now $(nproc) CPUs"
@@ -222,6 +222,6 @@ for machine in "${machines[@]}"; do
     need_guest "$machine"
     build "$machine"
     started=$SECONDS
-    if [[ $machine == x86_64 ]]; then run x86_64 64 '1 2 3 17 31 40 62 63'; else run aarch64 16 ''; fi
+    if [[ $machine == x86_64 ]]; then run x86_64 64 '1 40 63'; else run aarch64 16 ''; fi
     say "$machine passed in $((SECONDS - started)) s"
 done
