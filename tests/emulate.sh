@@ -167,12 +167,12 @@ run() {
         echo '/bin/busybox --install -s /bin; export PATH=/bin TMPDIR=/tmp'
         echo 'mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev; mount -t tmpfs tmp /tmp'
         echo "export PERCPU_REF_EXPECT_BACKEND=rseq PERCPU_REF_PATIENCE=$patience PERCPU_REF_STRESS_SECONDS=$seconds PERCPU_REF_STRESS_WORKERS=$workers"
-        echo "export UNPLUG='$unplug' SKIP='$skip' TESTS='${PERCPU_REF_EMULATE_TESTS:-}'"
+        echo "export UNPLUG='$unplug' SKIP='$skip' TESTS='${PERCPU_REF_EMULATE_TESTS:-$default}'"
         cat <<'GUEST'
 echo "guest: Linux $(uname -rm), $(nproc) CPUs of $(cat /sys/devices/system/cpu/possible)"
 if [ "$UNPLUG" ]; then
     (
-        rounds=0
+        rounds=0; echo 0 >/tmp/rounds
         while :; do
             for cpu in $UNPLUG; do echo 0 >/sys/devices/system/cpu/cpu$cpu/online && usleep 200000; done
             [ "$rounds" = 0 ] && echo "guest: now $(nproc) CPUs"
@@ -216,10 +216,12 @@ else
     seconds=40 workers=24 limit=2400 patience=20 skip=''
 fi
 for machine in "${machines[@]}"; do
+    # Every membarrier there interrupts 64 emulated CPUs: the other tests take minutes, and run with `long`.
+    if [[ $length$machine == shortx86_64 ]]; then default=stress; else default="stress rcu percpu_ref faults"; fi
     need_programs "$machine"
     need_guest "$machine"
     build "$machine"
     started=$SECONDS
-    if [[ $machine == x86_64 ]]; then run x86_64 64 '1 2 3 17 31 40 62 63'; else run aarch64 16 ''; fi
+    if [[ $machine == x86_64 ]]; then run x86_64 64 '1 40 63'; else run aarch64 16 ''; fi
     say "$machine passed in $((SECONDS - started)) s"
 done
