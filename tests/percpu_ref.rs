@@ -1364,3 +1364,23 @@ in_children! {
         assert_eq!(DEPTH.load(SeqCst), 102);
     }
 }
+
+in_both_flavours! {
+    fn a_waiter_learns_of_a_life_that_ended_even_if_the_next_began_at_once<F>() {
+        let (r, released) = named_gate::<F>("short lives");
+        for life in 1..=20 {
+            let waiter = thread::spawn({ let r = r.clone(); move || r.wait_zero() });
+            // Time to fall asleep; if it has not, it waits for the next life, which the end of the test brings.
+            thread::sleep(Duration::from_millis(2));
+            r.kill_sync().unwrap();
+            eventually(|| r.reinit().is_ok());
+            assert_eq!(released.get(), life);
+            if life < 20 {
+                eventually(|| waiter.is_finished());
+            } else {
+                r.kill_sync().unwrap();
+            }
+            waiter.join().unwrap();
+        }
+    }
+}

@@ -96,6 +96,8 @@ pub(super) mod flag {
     pub(crate) const RELEASED: u8 = 32;
     /// Misuse has been reported.
     pub(crate) const MISUSED: u8 = 64;
+    /// An odd number of lives have ended.
+    pub(crate) const ODD_LIVES: u8 = 128;
 }
 
 /// The kind of cells that suits a flavour in this process.
@@ -213,7 +215,9 @@ impl Core {
     fn tryget_shared(&self, n: usize, live: bool) -> bool {
         let units = state::units(n);
         // Acquire [T1]: pairs with Release [T2] in `reinit` and `resurrect`: who gets into a new life sees its beginning.
-        let got = self.shared.fetch_update(order("T1", Ordering::Acquire), Ordering::Relaxed, |word| {
+        // And with the Release in `begin_kill`: who is refused stays out.
+        let acquire = order("T1", Ordering::Acquire);
+        let got = self.shared.fetch_update(acquire, acquire, |word| {
             let refused = state::is_zero(word) || (live && state::is_dead(word));
             (!refused).then(|| word.wrapping_add(units))
         });
@@ -344,7 +348,7 @@ pub(super) fn release<H: Host>(host: &H) -> bool {
     }
     within(core.key(), || contain(|| core.name(), || host.release()));
     // Release [W1]: pairs with Acquire [W2] in `wait_zero`: the waiter sees what `release` did.
-    core.flags().fetch_or(flag::RELEASED, order("W1", Ordering::Release));
+    core.flags().fetch_xor(flag::RELEASED | flag::ODD_LIVES, order("W1", Ordering::Release));
     core.slow.side.notify_all();
     true
 }

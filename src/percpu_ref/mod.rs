@@ -388,10 +388,11 @@ impl<F: Flavor> PercpuRef<F> {
         switch::kill(&self.inner, Some(Box::new(confirm)))
     }
 
-    /// Kills the ref and waits until every thread knows and the first reference has been dropped. `release` runs here if
-    /// nobody holds a reference.
+    /// Kills the ref and waits until every thread knows and the first reference has been dropped.
     ///
-    /// Everything happens in this thread; the callback thread is not needed.
+    /// Everything happens in this thread, `release` included if nobody holds a reference; the callback thread is not
+    /// needed. But if another switch of the ref is under way, whoever finishes that does it, and `release` may run a little
+    /// later: [`wait_zero`](Self::wait_zero) tells.
     ///
     /// # Context
     /// Blocks for a grace period.

@@ -63,11 +63,15 @@ impl Core {
     /// Marks the count dead and begins the switch; `confirm` comes back if somebody was first.
     fn begin_kill(&self, confirm: Option<Confirm>) -> Result<Next, Option<Confirm>> {
         let mut cold = self.slow.lock();
-        if self.shared.fetch_or(DEAD, Ordering::Relaxed) & DEAD != 0 {
+        if state::is_dead(self.shared.load(Ordering::Relaxed)) {
             return Err(confirm);
         }
         self.flags().fetch_or(flag::KILLING, Ordering::Relaxed);
-        Ok(self.begin_switch(&mut cold, confirm))
+        let next = self.begin_switch(&mut cold, confirm);
+        // Release, after the cells were closed: pairs with Acquire [T1] of a `tryget_live` that is refused. Who was refused once,
+        // because his sequence was aborted, does not find the cells open the next time. (No model aborts sequences.)
+        self.shared.fetch_or(DEAD, Ordering::Release);
+        Ok(next)
     }
 
     /// Brings the cells' sum into the shared word, after the grace period.
@@ -148,9 +152,14 @@ impl Core {
         self.assert_may_wait::<F>("wait_zero");
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         // Acquire [W2]: pairs with Release [W1] in `release`.
-        let released = || self.flags().load(order("W2", Ordering::Acquire)) & flag::RELEASED != 0;
-        self.wait::<F>(deadline, || released() || self.is_saturated());
-        if released() && !self.is_saturated() {
+        let flags = || self.flags().load(order("W2", Ordering::Acquire));
+        let lives = flags() & flag::ODD_LIVES;
+        // A life that has ended counts, even if another has begun before this thread could look. (One that sleeps through
+        // two whole lives waits for the third.)
+        let ended = || flags() & flag::ODD_LIVES != lives;
+        let released = || flags() & flag::RELEASED != 0;
+        self.wait::<F>(deadline, || ended() || released() || self.is_saturated());
+        if ended() || (released() && !self.is_saturated()) {
             return Ok(());
         }
         Err(self.outstanding())

@@ -93,6 +93,23 @@ both! {
         assert!(!r.tryget_live());
     }
 
+    /// A refusal is final.
+    fn who_is_refused_stays_out<F>() {
+        let r = make::<F>(Start::Percpu, false, || {});
+        let visitor = thread::spawn({
+            let r = r.clone();
+            move || {
+                if r.tryget_live() {
+                    r.put();
+                } else {
+                    assert!(!r.tryget_live());
+                }
+            }
+        });
+        r.kill_sync().unwrap();
+        visitor.join().unwrap();
+    }
+
     /// The same for a ref that is in atomic mode when it is killed.
     fn nobody_gets_in_after_confirm_in_atomic_mode<F>() {
         let r = make::<F>(Start::Atomic, false, || {});
