@@ -6,7 +6,7 @@
 //!
 //! After the grace-period sequence numbers of Linux, kernel/rcu/tree.c.
 
-use crate::sync::{Condvar, Mutex};
+use crate::sync::{Condvar, Mutex, PATIENCE, yield_now};
 
 /// Where the sharing of one kind of grace period is kept.
 pub(super) struct Grace {
@@ -42,7 +42,18 @@ impl Grace {
         let wanted = state.started + 1;
         while state.completed < wanted {
             if state.running {
-                state = self.ended.wait(state);
+                // It takes microseconds, and so does falling asleep and being woken: let others run first.
+                for _ in 0..PATIENCE {
+                    drop(state);
+                    yield_now();
+                    state = self.state.lock();
+                    if !state.running || state.completed >= wanted {
+                        break;
+                    }
+                }
+                if state.running && state.completed < wanted {
+                    state = self.ended.wait(state);
+                }
                 continue;
             }
             state.started += 1;

@@ -58,8 +58,8 @@ global! {
 /// What this thread knows about itself. No destructor: it can be used until the very end of the thread.
 struct Here {
     record: Cell<Option<&'static Record>>,
-    /// How many guards are alive, beside the first.
-    nested: Cell<usize>,
+    /// How many guards are alive.
+    depth: Cell<usize>,
     /// Something is to be done when the outermost guard drops: a bit set of the constants below.
     chores: Cell<u8>,
 }
@@ -70,7 +70,7 @@ const GIVE_BACK: u8 = 1;
 const CALLBACKS: u8 = 2;
 
 local! {
-    static HERE: Here = Here { record: Cell::new(None), nested: Cell::new(0), chores: Cell::new(0) };
+    static HERE: Here = Here { record: Cell::new(None), depth: Cell::new(0), chores: Cell::new(0) };
 }
 
 /// Gives the record back when the thread exits.
@@ -83,7 +83,7 @@ local! {
 impl Drop for Exit {
     fn drop(&mut self) {
         let _ = HERE.try_with(|here| {
-            if !is_in_section() {
+            if here.depth.get() == 0 {
                 give_back(here);
             } else {
                 // A guard lives on in another thread-local, or was forgotten.
@@ -163,44 +163,19 @@ fn give_back(here: &Here) {
 }
 
 impl Record {
-    /// Whether sections need nothing extra.
-    #[inline(always)]
-    fn is_plain(&self) -> bool {
-        self.extra.load(Ordering::Relaxed) == 0
-    }
-
-    /// Whether the thread that has the record, which is the caller's, is in a section.
-    #[inline(always)]
-    fn is_in_section(&self) -> bool {
-        !self.word.load(Ordering::Relaxed).is_multiple_of(2)
-    }
-
-    /// Begins a section, for a plain record.
+    /// Begins or ends a section: the word becomes odd or even. It is one addition to memory, whose result is not looked at
+    /// here: the processor can then begin the next one before this one is in the cache.
     ///
-    /// The word is written with constants, because an addition would have to wait for the one before, twice in each
-    /// section. So it is the same in every section, and a waiter who keeps finding it odd asks for steps.
+    /// Release [S3], at the end: pairs with Acquire [S4]. Whoever sees the section over sees what was done in it.
+    /// Release [S5], at the beginning: pairs with Acquire [S4] too. A waiter that finds us in the *next* section sees what
+    /// the one before did: the store that ended that one is not the one that he reads.
     #[inline(always)]
-    fn enter(&self) {
-        // Release [S5]: pairs with Acquire [S4]. A waiter that finds us in the *next* section sees what the one before did:
-        // the store that ended that one is not the one that he reads.
-        self.word.store(1, order("S5", Ordering::Release));
-        // light [S1]: as in `light`.
-        light("S1");
-    }
-
-    /// Ends a section, for a plain record.
-    #[inline(always)]
-    fn leave(&self) {
-        // Release [S3]: pairs with Acquire [S4]. Whoever sees the section over sees what was done in it.
-        self.word.store(0, order("S3", Ordering::Release));
-    }
-
-    /// Begins or ends a section: [S5] or [S3] as above, but the word changes each time.
     fn step(&self, id: &str) {
         self.word.store(self.word.load(Ordering::Relaxed).wrapping_add(1), order(id, Ordering::Release));
     }
 
     /// The reader's half of the asymmetric fence.
+    #[inline(always)]
     fn light(&self) {
         // light [S1]: pairs with heavy [S2] in `wait_for_readers`.
         // - We come first: the waiter sees an odd word and waits.
@@ -213,27 +188,19 @@ impl Record {
     }
 }
 
-/// Begins a section, or a nested one.
+/// Begins a section, or a nested one; the record is this thread's, for [`read_unlock`].
 #[inline]
-pub(super) fn read_lock() {
-    // Only the looks at the thread-local are in closures: larger ones are not inlined.
-    match HERE.with(|here| here.record.get()) {
-        Some(record) if record.is_plain() && !record.is_in_section() => record.enter(),
-        _ => read_lock_carefully(),
-    }
-}
-
-#[inline(never)]
-fn read_lock_carefully() {
+pub(super) fn read_lock() -> &'static Record {
     HERE.with(|here| {
         let record = here.record.get().unwrap_or_else(|| take_for_a_while(here));
-        if record.is_in_section() {
-            here.nested.set(here.nested.get() + 1);
-        } else {
+        let depth = here.depth.get();
+        here.depth.set(depth + 1);
+        if depth == 0 {
             record.step("S5");
             record.light();
         }
-    });
+        record
+    })
 }
 
 /// A record for a thread that is about to end: it is given back with the section.
@@ -248,18 +215,17 @@ fn take_for_a_while(here: &Here) -> &'static Record {
     })
 }
 
-/// Ends a section; true if callbacks are to be run now.
+/// Ends a section that [`read_lock`] began; true if callbacks are to be run now.
 #[inline]
-pub(super) fn read_unlock() -> bool {
-    let (record, nested, chores) = HERE.with(|here| (here.record.get(), here.nested.get(), here.chores.get()));
-    if nested > 0 {
-        HERE.with(|here| here.nested.set(nested - 1));
-        return false;
-    }
-    if let Some(record) = record {
-        if record.is_plain() { record.leave() } else { record.step("S3") }
-    }
-    chores != 0 && HERE.with(do_chores)
+pub(super) fn read_unlock(record: &Record) -> bool {
+    HERE.with(|here| {
+        let depth = here.depth.get() - 1;
+        here.depth.set(depth);
+        depth == 0 && {
+            record.step("S3");
+            here.chores.get() != 0 && do_chores(here)
+        }
+    })
 }
 
 #[cold]
@@ -278,21 +244,26 @@ pub(super) fn leave_callbacks_to_guard() {
 
 /// Whether this thread has a guard.
 pub(super) fn is_in_section() -> bool {
-    HERE.with(|here| here.record.get()).is_some_and(Record::is_in_section)
+    HERE.with(|here| here.depth.get() > 0)
 }
 
 /// Runs `count` inside a section that nothing else can nest in; false if this thread cannot have one, or has no lane.
 #[inline(always)]
 pub(super) fn count_in_section(count: impl Fn(Lane) -> bool) -> bool {
-    match HERE.with(|here| here.record.get()) {
-        Some(record) if record.is_plain() && !record.is_in_section() => {
-            record.enter();
-            let counted = count(record.lane);
-            record.leave();
-            counted
-        }
-        _ => count_carefully(count),
+    // Only the looks at the thread-local are in closures: larger ones are not inlined.
+    let (record, depth) = HERE.with(|here| (here.record.get(), here.depth.get()));
+    let Some(record) = record else { return count_carefully(count) };
+    if record.extra.load(Ordering::Relaxed) != 0 || depth != 0 {
+        return count_carefully(count);
     }
+    // Release [S5], light [S1], Release [S3]: as in `step` and `light`. Constants, because an addition would have to wait
+    // for the one before, twice in each section; so the word is the same in every such section, and a waiter who keeps
+    // finding it odd asks for steps.
+    record.word.store(1, order("S5", Ordering::Release));
+    light("S1");
+    let counted = count(record.lane);
+    record.word.store(0, order("S3", Ordering::Release));
+    counted
 }
 
 /// The same, for a thread of which something has to be taken care.
@@ -302,7 +273,7 @@ fn count_carefully(count: impl Fn(Lane) -> bool) -> bool {
     if record.extra.load(Ordering::Relaxed) & NO_LANE != 0 {
         return false;
     }
-    if record.is_in_section() {
+    if is_in_section() {
         return count(record.lane);
     }
     record.step("S5");
@@ -324,7 +295,7 @@ pub(super) fn wait_for_readers() {
     // lanes in use, which is written under the lock, covers all others.
     let records = registry().lock().records.clone();
     for record in records {
-        // Acquire [S4]: pairs with Release [S3] in `leave` and [S5] in `enter`.
+        // Acquire [S4]: pairs with Release [S3] and [S5] in `step`.
         let seen = record.word.load(order("S4", Ordering::Acquire));
         let mut backoff = Backoff::default();
         while seen % 2 == 1 && record.word.load(order("S4", Ordering::Acquire)) == seen {

@@ -17,9 +17,16 @@ use std::sync::OnceLock;
 pub struct Sched;
 
 /// An open section of [`Sched`].
-#[derive(Debug)]
 pub struct SchedGuard {
+    /// This thread's.
+    record: &'static record::Record,
     not_send: PhantomData<*const ()>,
+}
+
+impl std::fmt::Debug for SchedGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SchedGuard")
+    }
 }
 
 global! {
@@ -106,7 +113,7 @@ pub(super) fn is_fence_asked_for() -> bool {
 impl Drop for SchedGuard {
     #[inline]
     fn drop(&mut self) {
-        if record::read_unlock() {
+        if record::read_unlock(self.record) {
             queue().kick();
             rseq_queue().kick();
         }
@@ -118,8 +125,7 @@ impl Flavor for Sched {
 
     #[inline]
     fn read_lock() -> SchedGuard {
-        record::read_lock();
-        SchedGuard { not_send: PhantomData }
+        SchedGuard { record: record::read_lock(), not_send: PhantomData }
     }
 
     fn synchronize() {

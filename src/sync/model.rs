@@ -75,6 +75,9 @@ impl Backoff {
     }
 }
 
+/// A model sleeps at once.
+pub(crate) const PATIENCE: usize = 0;
+
 /// Lets the other threads go on: whoever spins in a model spins for ever otherwise.
 pub(crate) fn relax() {
     yield_now();

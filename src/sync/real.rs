@@ -36,6 +36,9 @@ pub(crate) fn light(_id: &str) {
 #[inline(always)]
 pub(crate) fn settled(_atomic: &mut atomic::AtomicUsize) {}
 
+/// How often a thread yields before it sleeps on something that takes microseconds.
+pub(crate) const PATIENCE: usize = 64;
+
 /// Tells the processor that this thread spins.
 #[inline]
 pub(crate) fn relax() {
