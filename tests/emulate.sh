@@ -57,7 +57,11 @@ apt_of() {
     shift
     mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
     if [[ ! -e $state/sources ]]; then
-        echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian $suite main" >"$state/sources"
+        # From wherever this system has its own packages.
+        local mirror
+        mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | grep -v security | sort -u | head -n 1)
+        [[ $mirror ]] || fail "this system has no Debian package list: apt-get update"
+        echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$state/sources"
     fi
     "$1" -q -o Dir::Etc::SourceList="$state/sources" -o Dir::Etc::SourceParts=/dev/null -o Dir::State::Lists="$state/lists" \
         -o Dir::Cache="$state/cache" -o APT::Architectures::=amd64 -o APT::Architectures::=arm64 -o Acquire::Languages=none \
