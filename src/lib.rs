@@ -4,7 +4,6 @@
 //! without a shared cache line, and [`kill`](PercpuRef::kill) ends them without a race.
 //!
 //! Start with the [guide](guide::which_call_when).
-#![warn(missing_docs)]
 
 pub mod guide;
 mod percpu;
@@ -22,3 +21,8 @@ pub use percpu_ref::{
 };
 pub use report::{Report, ReportKind, set_report_hook};
 pub use shared::{Drain, Owner, RcuCell, Shared, Weak};
+
+/// The README's examples, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
