@@ -10,7 +10,9 @@
 //! ```
 //!
 //! Lanes are a fixed distance apart, so that a cell's address is a shift and an addition. A chunk is address space until
-//! it is touched, page by page. A chunk that becomes empty goes back to the system, unless it is the only one with room.
+//! it is touched, page by page. A chunk that becomes empty goes back to the system, but for the first to do so, which is
+//! kept for the next count. (The first, because what describes a chunk lies in the program's heap: what describes one made
+//! late, kept, would keep all of the heap that lies below.)
 //!
 //! After mm/percpu.c of Linux and the memory pools of librseq.
 
@@ -26,15 +28,17 @@ const WORDS: usize = LANE / 64;
 static LANES: Found = Found::new();
 
 global! {
-    static ARENA: Mutex<Arena> = Mutex::new(Arena { chunks: BTreeMap::new(), roomy: BTreeSet::new() });
+    static ARENA: Mutex<Arena> = Mutex::new(Arena { chunks: BTreeMap::new(), roomy: BTreeSet::new(), spare: None });
 }
 
 /// # Invariants
 /// 1. `chunks` is keyed by the address of its first cell; no two overlap.
 /// 2. `roomy` has the keys of exactly those chunks that have a free cell.
+/// 3. `spare` is the key of the one chunk of which no cell is used, if there is one.
 struct Arena {
     chunks: BTreeMap<usize, Chunk>,
     roomy: BTreeSet<usize>,
+    spare: Option<usize>,
 }
 
 struct Chunk {
@@ -67,11 +71,13 @@ pub(super) fn alloc(lanes: impl FnOnce() -> usize) -> Result<NonNull<AtomicU64>,
     let bit = chunk.free[word].trailing_zeros() as usize;
     chunk.free[word] &= !(1 << bit);
     chunk.used += 1;
+    let is_full = chunk.used == LANE;
     // SAFETY: the index is below `LANE`, so the cell is in lane 0 of the region.
     let first = unsafe { chunk.region.start().add(word * 64 + bit) };
-    if chunk.used == LANE {
+    if is_full {
         arena.roomy.remove(&key); // INVARIANT: 2.
     }
+    arena.spare.take_if(|spare| *spare == key); // INVARIANT: 3.
     Ok(first) // `free` has left zeroes behind, and so has the system.
 }
 
@@ -96,7 +102,7 @@ pub(super) unsafe fn free(first: NonNull<AtomicU64>, in_use: usize) {
     chunk.used -= 1;
     let empty = chunk.used == 0;
     arena.roomy.insert(key); // INVARIANT: 2.
-    if empty && arena.roomy.len() > 1 {
+    if empty && *arena.spare.get_or_insert(key) != key {
         arena.roomy.remove(&key);
         let chunk = arena.chunks.remove(&key);
         drop(arena);
