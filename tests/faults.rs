@@ -7,7 +7,7 @@ mod common;
 use common::{
     Backend, Dice, Flavor, MOMENT, OnDrop, Plain, Sched, Tally, eventually, in_children, patience, soon, together,
 };
-use percpu_ref::{OutOfMemory, PercpuRef, Start, set_report_hook};
+use percpu_ref::{OutOfMemory, Owner, PercpuRef, RcuCell, Start, set_report_hook};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
@@ -108,6 +108,15 @@ fn live<F: Flavor>(old: Option<&PercpuRef<F>>) {
         old.wait_zero();
         assert_eq!(confirmed.get(), 3);
     }
+    let owner = Owner::with_flavor(7, F::default());
+    let (shared, weak) = (Owner::share(&owner), Owner::downgrade(&owner));
+    let cell = RcuCell::with_flavor(1, F::default());
+    cell.store(2);
+    assert_eq!((*cell.load(), cell.read(|value| *value)), (2, 2));
+    assert_eq!(cell.into_inner().wait(), 2);
+    drop(shared);
+    assert_eq!(Owner::shutdown(owner).wait(), 7);
+    assert!(weak.upgrade().is_none());
 }
 
 /// What happens when no thread is to be had.

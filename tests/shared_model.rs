@@ -119,6 +119,11 @@ fn run<F: Flavor>(ops: Vec<Op>, end: End) -> Result<(), TestCaseError> {
             }
             Op::GetMut => {
                 let alone = !handed_out || (killed && shared.is_empty());
+                // A kill that has confirmed drops its own reference a moment later.
+                let deadline = Instant::now() + Duration::from_secs(20);
+                while alone && killed && Owner::get_mut(&mut owner).is_none() && Instant::now() < deadline {
+                    thread::yield_now();
+                }
                 let got = Owner::get_mut(&mut owner);
                 prop_assert_eq!(got.is_some(), alone);
                 if let Some(value) = got {
@@ -132,16 +137,6 @@ fn run<F: Flavor>(ops: Vec<Op>, end: End) -> Result<(), TestCaseError> {
                 prop_assert_eq!(kill.is_err(), killed);
                 if !killed {
                     prop_assert!(told.recv_timeout(Duration::from_secs(20)).is_ok());
-                    // The first reference goes right after the confirm.
-                    if shared.is_empty() {
-                        let deadline = Instant::now() + Duration::from_secs(20);
-                        while Owner::get_mut(&mut owner).is_none() {
-                            prop_assert!(Instant::now() < deadline);
-                            thread::yield_now();
-                        }
-                    } else {
-                        thread::sleep(Duration::from_millis(2));
-                    }
                 }
                 killed = true;
             }

@@ -2,21 +2,33 @@
 //!
 //! A forked child has a copy of every lock and only one of the threads: a lock that another thread held stays locked for
 //! ever. So the locks of the whole process are taken before a fork and released after it on both sides, and the child
-//! also forgets what its lost threads were doing. Locks of single refs cannot be listed; a ref that another thread was
-//! changing at that moment stays as it was.
+//! also forgets what its lost threads were doing. Locks of single refs are too many to be listed: whoever has one of them
+//! holds a gate open, and a fork waits until it has shut the gate.
 
 use super::{Mutex, MutexGuard};
 use crate::sys;
 use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Takes a lock and returns what releases it; that is told whether it runs in the child.
 pub(crate) type Hook = fn() -> Box<dyn FnOnce(bool)>;
 
 static HOOKS: Mutex<Vec<Hook>> = Mutex::new(Vec::new());
 
+/// Read by whoever has the lock of a ref, written by a fork. Nothing but the allocator of cells is locked under it.
+static GATE: RwLock<()> = RwLock::new(());
+
+/// Keeps this process from being forked until the guard drops.
+pub(crate) fn hold_off() -> RwLockReadGuard<'static, ()> {
+    static REGISTERED: OnFork = OnFork::new(|| Box::new(|_| ()));
+    REGISTERED.register();
+    GATE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
 struct Held {
+    gate: RwLockWriteGuard<'static, ()>,
     hooks: MutexGuard<'static, Vec<Hook>>,
     releases: Vec<Box<dyn FnOnce(bool)>>,
 }
@@ -57,9 +69,11 @@ impl OnFork {
 }
 
 extern "C" fn prepare() {
+    // First: a holder of the gate may be about to take one of the others.
+    let gate = GATE.write().unwrap_or_else(PoisonError::into_inner);
     let hooks = HOOKS.lock();
     let releases = hooks.iter().map(|hook| hook()).collect();
-    HELD.set(Box::into_raw(Box::new(Held { hooks, releases })));
+    HELD.set(Box::into_raw(Box::new(Held { gate, hooks, releases })));
 }
 
 extern "C" fn parent() {
@@ -77,5 +91,6 @@ fn release(in_child: bool) {
         let held = *unsafe { Box::from_raw(held) };
         held.releases.into_iter().rev().for_each(|release| release(in_child));
         drop(held.hooks);
+        drop(held.gate);
     }
 }

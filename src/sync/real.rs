@@ -143,8 +143,9 @@ impl<T, S> Packed<T, S> {
     }
 
     pub(crate) fn lock(&self) -> PackedGuard<'_, T, S> {
+        let no_fork = super::fork::hold_off();
         let state = lock_api::RawMutex::lock(&self.raw);
-        PackedGuard { of: self, state: Some(state) }
+        PackedGuard { of: self, state: Some(state), _no_fork: no_fork }
     }
 }
 
@@ -152,6 +153,8 @@ impl<T, S> Packed<T, S> {
 pub(crate) struct PackedGuard<'a, T, S> {
     of: &'a Packed<T, S>,
     state: Option<<parking_lot::RawMutex as lock_api::RawMutex>::Guard>,
+    /// Dropped after the lock: these locks are too many to be listed for a fork, so forks wait for them.
+    _no_fork: std::sync::RwLockReadGuard<'static, ()>,
 }
 
 impl<T, S> std::ops::Deref for PackedGuard<'_, T, S> {
