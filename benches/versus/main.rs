@@ -13,6 +13,7 @@ mod get_put;
 mod harness;
 mod kill;
 mod read_section;
+mod ring;
 mod row;
 mod scale;
 mod urcu;
@@ -58,6 +59,8 @@ enum Group {
     Kill,
     /// Memory, and threads that come and go
     Scale,
+    /// Handing pointers from thread to thread
+    Ring,
 }
 
 /// What one process measures.
@@ -80,7 +83,7 @@ impl Group {
     fn children(self) -> &'static [(Part, &'static str)] {
         match self {
             Self::ReadSection | Self::GetPut | Self::Weak | Self::Cell => &[(Part::Membarrier, "membarrier")],
-            Self::Kill => &[],
+            Self::Kill | Self::Ring => &[],
             Self::Scale => {
                 &[(Part::Refs, ""), (Part::Threads, ""), (Part::Threads, "membarrier"), (Part::ThreadsPlain, "")]
             }
@@ -99,6 +102,7 @@ impl Group {
             Self::Cell => cell::run(part),
             Self::Kill => kill::run(),
             Self::Scale => scale::run(part),
+            Self::Ring => ring::run(),
         }
     }
 }
