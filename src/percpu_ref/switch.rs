@@ -153,13 +153,17 @@ impl Core {
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         // Acquire [W2]: pairs with Release [W1] in `release`.
         let flags = || self.flags().load(order("W2", Ordering::Acquire));
-        let lives = flags() & flag::ODD_LIVES;
+        let before = flags();
         // A life that has ended counts, even if another has begun before this thread could look. (One that sleeps through
         // two whole lives waits for the third.)
-        let ended = || flags() & flag::ODD_LIVES != lives;
-        let released = || flags() & flag::RELEASED != 0;
-        self.wait::<F>(deadline, || ended() || released() || self.is_saturated());
-        if ended() || (released() && !self.is_saturated()) {
+        let another = |now: u8| (now ^ before) & flag::ODD_LIVES != 0;
+        let released = |now: u8| now & flag::RELEASED != 0;
+        let over = |now| another(now) || released(now);
+        if !over(before) {
+            self.wait::<F>(deadline, || over(flags()) || self.is_saturated());
+        }
+        let now = flags();
+        if another(now) || (released(now) && !self.is_saturated()) {
             return Ok(());
         }
         Err(self.outstanding())

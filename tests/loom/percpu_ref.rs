@@ -10,6 +10,9 @@ use percpu_ref::rcu::{Flavor, Plain, Sched};
 use percpu_ref::{PercpuRef, ReviveError, Start};
 use percpu_ref_models::{Note, Tally, model};
 
+/// Forced switches in each execution: three find more than two, and most of what there is to find.
+const PREEMPTIONS: usize = 3;
+
 /// Each model for both flavours.
 macro_rules! both {
     ($($(#[$m:meta])* fn $name:ident<$F:ident>() $body:block)*) => {$(
@@ -17,7 +20,7 @@ macro_rules! both {
             use super::*;
             $(#[$m])*
             fn body<$F: Flavor>() {
-                model(3, || $body);
+                model(PREEMPTIONS, || $body);
             }
             #[test]
             fn plain() { body::<Plain>(); }
