@@ -53,7 +53,7 @@ pub enum Mode {
 ///
 /// # Cost
 ///
-/// Before a kill, on the `Rseq` backend: a get or a put is one test and one restartable sequence of seven instructions;
+/// Before a kill, on the `Rseq` backend: a get or a put is one test and one restartable sequence of six instructions;
 /// it writes to a line of this CPU and to one of this thread, and has no locked instruction. In a flavour that counts in
 /// sections: a section, and a load, an addition and a store in it. After a kill or
 /// [`switch_to_atomic`](Self::switch_to_atomic): one atomic read-modify-write on a shared line.
