@@ -14,6 +14,7 @@ mod harness;
 mod kill;
 mod read_section;
 mod ring;
+mod ring_rows;
 mod row;
 mod scale;
 mod urcu;
@@ -102,7 +103,7 @@ impl Group {
             Self::Cell => cell::run(part),
             Self::Kill => kill::run(),
             Self::Scale => scale::run(part),
-            Self::Ring => ring::run(),
+            Self::Ring => ring_rows::run(),
         }
     }
 }
