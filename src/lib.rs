@@ -19,7 +19,7 @@ mod sys;
 pub use percpu_ref::{
     AlreadyDying, Builder, Mode, NotReinitable, OutOfMemory, Outstanding, PercpuRef, Ref, ReviveError, Start,
 };
-pub use report::{Report, ReportKind, set_report_hook};
+pub use report::{Reader, Report, ReportKind, Stall, Wait, set_report_hook, set_stall_after};
 pub use shared::{Drain, Owner, RcuCell, Shared, Weak};
 
 /// The README's examples, compiled.

@@ -24,7 +24,7 @@ use super::count::{Cold, Confirm, Core, Handle, Host, flag, release};
 use super::error::{AlreadyDying, NotReinitable, Outstanding, ReviveError};
 use super::state::{self, BIAS, DEAD, FIRST, Region};
 use crate::rcu::{Flavor, Sealed, about_to_block, assert_no_section};
-use crate::report::{ReportKind, contain};
+use crate::report::{ReportKind, Stall, Wait, Watch, contain};
 use crate::sync::{Ordering, Quiescent, is_within, order, within};
 use std::time::{Duration, Instant};
 
@@ -126,18 +126,40 @@ impl Core {
     }
 
     /// Blocks until `done`, or until the deadline; the queues go on meanwhile.
-    fn wait<F: Flavor>(&self, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
+    fn wait<F: Flavor>(&self, what: Wait, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
         if done() {
             return true;
         }
         F::kick();
         about_to_block();
-        self.slow.side.wait_until(deadline, done)
+        let mut watch = Watch::start();
+        loop {
+            let look_at = watch.look_at(deadline);
+            if self.slow.side.wait_until(look_at, &done) {
+                return true;
+            }
+            if look_at == deadline {
+                return false;
+            }
+            if what == Wait::Zero && !self.is_dying() {
+                // Nobody has killed it, and waiting for that is in order: begin to count anew.
+                watch = Watch::start();
+            } else if let Some(waited) = watch.overdue() {
+                self.report_stall::<F>(what, waited);
+            }
+        }
+    }
+
+    /// Reports a wait that is overdue.
+    #[cold]
+    pub(crate) fn report_stall<F: Flavor>(&self, what: Wait, waited: Duration) {
+        let out = self.outstanding();
+        Stall { references: out.count, ..Stall::new(what, F::NAME, waited) }.send(out.name);
     }
 
     fn wait_until_idle<F: Flavor>(&self) {
         // Acquire [W4]: pairs with Release [W3] in `end_switch`.
-        self.wait::<F>(None, || self.flags().load(order("W4", Ordering::Acquire)) & flag::BUSY == 0);
+        self.wait::<F>(Wait::Switch, None, || self.flags().load(order("W4", Ordering::Acquire)) & flag::BUSY == 0);
     }
 
     /// Panics where a wait for this count could not end.
@@ -160,7 +182,7 @@ impl Core {
         let released = |now: u8| now & flag::RELEASED != 0;
         let over = |now| another(now) || released(now);
         if !over(before) {
-            self.wait::<F>(deadline, || over(flags()) || self.is_saturated());
+            self.wait::<F>(Wait::Zero, deadline, || over(flags()) || self.is_saturated());
         }
         let now = flags();
         if another(now) || (released(now) && !self.is_saturated()) {
@@ -283,7 +305,7 @@ fn finish_here<H: Host>(host: &H, next: Next) {
     match next {
         Next::Nothing => host.core().wait_until_idle::<H::Flavor>(),
         Next::GracePeriod => {
-            finish(host, Some(H::Flavor::wait_for_counters()));
+            finish(host, Some(H::Flavor::wait_for_counters(&|| host.core().name())));
         }
         Next::Finish => {
             finish(host, None);

@@ -5,7 +5,9 @@
 
 use super::callback::{Queue, QueueKind, State};
 use super::grace::{self, Grace};
-use super::{Backend, Flavor, Sealed};
+use super::suspects::{Namer, nobody};
+use super::{Backend, Flavor, GraceStats, Sealed};
+use crate::report::{Stall, Wait, Watch};
 use crate::sync::{Condvar, Lane, Mutex, OnFork, Quiescent, epoch, global, local};
 use std::cell::Cell;
 
@@ -33,7 +35,7 @@ global! {
 global! {
     static QUEUE: Queue = Queue {
         kind: QueueKind::Plain,
-        wait,
+        wait: || wait(&nobody),
         is_in_section: epoch::is_pinned,
         leave_to_guard,
         state: Mutex::new(State::new()),
@@ -47,8 +49,19 @@ local! {
 }
 
 /// Waits for a grace period, shared with others who wait.
-fn wait() {
-    GRACE.wait(epoch::wait_for_readers);
+fn wait(name: Namer<'_>) {
+    GRACE.wait(|| {
+        let mut watch = Watch::start();
+        epoch::wait_for_readers(|| {
+            if let Some(waited) = watch.overdue() {
+                Stall::new(Wait::GracePeriod, Plain::NAME, waited).send(name());
+            }
+        });
+    });
+}
+
+pub(super) fn stats() -> GraceStats {
+    queue().stats(GRACE.stats())
 }
 
 fn leave_to_guard() {
@@ -92,7 +105,7 @@ impl Flavor for Plain {
     fn synchronize() {
         super::assert_no_section::<Self>("synchronize");
         queue();
-        wait();
+        wait(&nobody);
     }
 
     fn call(f: impl FnOnce() + Send + 'static) {
@@ -110,6 +123,8 @@ impl Flavor for Plain {
 }
 
 impl Sealed for Plain {
+    const NAME: &'static str = "Plain";
+
     fn is_in_section() -> bool {
         epoch::is_pinned()
     }
@@ -120,9 +135,9 @@ impl Sealed for Plain {
         count(None)
     }
 
-    fn wait_for_counters() -> Quiescent {
+    fn wait_for_counters(name: Namer<'_>) -> Quiescent {
         queue();
-        wait();
+        wait(name);
         Quiescent::reached()
     }
 

@@ -14,11 +14,13 @@
 //!
 //! After liburcu's memb flavour.
 
+use super::suspects::{Namer, Suspects};
 use crate::sync::{
-    AtomicU8, AtomicUsize, Backoff, Found, Lane, Mutex, OnFork, Ordering, fence, global, heavy, light, local, order,
-    register_membarrier, set_thread_lanes_in_use,
+    AtomicU8, AtomicUsize, Backoff, Found, Identity, Lane, Mutex, OnFork, Ordering, fence, global, heavy, identity,
+    light, local, order, register_membarrier, set_thread_lanes_in_use,
 };
 use std::cell::Cell;
+use std::time::Duration;
 
 /// A thread's place in the registry.
 ///
@@ -47,12 +49,14 @@ const NO_LANE: u8 = 4;
 #[derive(Default)]
 struct Registry {
     records: Vec<&'static Record>,
+    /// Whose they are, or were last.
+    owners: Vec<Identity>,
     /// The numbers of records that no thread has.
     free: Vec<usize>,
 }
 
 global! {
-    static REGISTRY: Mutex<Registry> = Mutex::new(Registry { records: Vec::new(), free: Vec::new() });
+    static REGISTRY: Mutex<Registry> = Mutex::new(Registry { records: Vec::new(), owners: Vec::new(), free: Vec::new() });
 }
 
 /// What this thread knows about itself. No destructor: it can be used until the very end of the thread.
@@ -116,6 +120,9 @@ impl Registry {
     /// In a forked child: the other threads, and their sections, are gone.
     fn forget_other_threads(&mut self) {
         let own = HERE.with(|here| here.record.get().map(|record| record.number));
+        if let Some(own) = own {
+            self.owners[own].os_id = identity(false).os_id;
+        }
         self.free.clear();
         for record in self.records.iter().filter(|record| Some(record.number) != own) {
             record.word.store(0, Ordering::Relaxed);
@@ -123,9 +130,12 @@ impl Registry {
         }
     }
 
-    fn take(&mut self, fence: bool) -> &'static Record {
+    fn take(&mut self, fence: bool, owner: Identity) -> &'static Record {
         match self.free.pop() {
-            Some(number) => self.records[number],
+            Some(number) => {
+                self.owners[number] = owner;
+                self.records[number]
+            }
             None => {
                 let word = AtomicUsize::new(0);
                 let number = self.records.len();
@@ -136,6 +146,7 @@ impl Registry {
                 let extra = AtomicU8::new(no_lane | if fence { FENCE } else { 0 });
                 let record = Box::leak(Box::new(Record { word, number, lane, extra }));
                 self.records.push(record);
+                self.owners.push(owner);
                 set_thread_lanes_in_use(self.records.len());
                 record
             }
@@ -149,8 +160,8 @@ fn take(here: &Here) -> Option<&'static Record> {
     if EXIT.try_with(|_| ()).is_err() {
         return None;
     }
-    let fence = !has_membarrier();
-    let record = registry().lock().take(fence);
+    let (fence, owner) = (!has_membarrier(), identity(true));
+    let record = registry().lock().take(fence, owner);
     here.record.set(Some(record));
     Some(record)
 }
@@ -172,6 +183,15 @@ impl Record {
     #[inline(always)]
     fn step(&self, id: &str) {
         self.word.store(self.word.load(Ordering::Relaxed).wrapping_add(1), order(id, Ordering::Release));
+    }
+
+    /// The word, if it is odd: to be compared, not to be believed. It will change with the next section.
+    pub(super) fn odd_word(&self) -> Option<usize> {
+        let word = self.word.load(Ordering::Relaxed);
+        (word % 2 == 1).then(|| {
+            self.extra.fetch_or(STEP, Ordering::Relaxed);
+            word
+        })
     }
 
     /// The reader's half of the asymmetric fence.
@@ -207,8 +227,8 @@ pub(super) fn read_lock() -> &'static Record {
 #[cold]
 fn take_for_a_while(here: &Here) -> &'static Record {
     take(here).unwrap_or_else(|| {
-        let fence = !has_membarrier();
-        let record = registry().lock().take(fence);
+        let (fence, owner) = (!has_membarrier(), identity(false));
+        let record = registry().lock().take(fence, owner);
         here.record.set(Some(record));
         here.chores.set(here.chores.get() | GIVE_BACK);
         record
@@ -283,8 +303,16 @@ fn count_carefully(count: impl Fn(Lane) -> bool) -> bool {
     counted
 }
 
-/// Waits for each section that is open now to end.
-pub(super) fn wait_for_readers() {
+/// Whose records these are, by number.
+pub(super) fn identify(records: impl Iterator<Item = (usize, Duration)>) -> impl Iterator<Item = (Identity, Duration)> {
+    let registry = registry().lock();
+    let identified: Vec<_> = records.map(|(number, since)| (registry.owners[number].clone(), since)).collect();
+    identified.into_iter()
+}
+
+/// Waits for each section that is open now to end; `name`: what for, in case that it lasts.
+pub(super) fn wait_for_readers(name: Namer<'_>) {
+    let mut suspects = Suspects::new(name);
     // heavy [S2]: pairs with light [S1] in `light`.
     if has_membarrier() {
         heavy("S2");
@@ -294,7 +322,7 @@ pub(super) fn wait_for_readers() {
     // A thread that registers after this sees the caller's change, because it takes the lock after us. The number of
     // lanes in use, which is written under the lock, covers all others.
     let records = registry().lock().records.clone();
-    for record in records {
+    for (number, record) in records.iter().enumerate() {
         // Acquire [S4]: pairs with Release [S3] and [S5] in `step`.
         let seen = record.word.load(order("S4", Ordering::Acquire));
         let mut backoff = Backoff::default();
@@ -302,6 +330,9 @@ pub(super) fn wait_for_readers() {
             // A thread that counts all the time may be in another section at each look: have it make a difference.
             record.extra.fetch_or(STEP, Ordering::Relaxed);
             backoff.snooze();
+            if backoff.is_asleep() {
+                suspects.look(&records, number);
+            }
         }
         // If another waiter still wants it, he sets it again at his next look.
         if record.extra.load(Ordering::Relaxed) & STEP != 0 {

@@ -28,6 +28,7 @@
 use crate::percpu_ref::count::{self, Confirm, Core, Handle, Host};
 use crate::percpu_ref::{AlreadyDying, Outstanding, PercpuRef, switch};
 use crate::rcu::Flavor;
+use crate::report::{Wait, Watch};
 use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Ordering, Packed, fence, order, settled};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
@@ -404,7 +405,7 @@ impl<T: Send + Sync + 'static, F: Flavor> Root<T, F> {
         let claimed = fate.compare_exchange(fate::DROP, fate::WANTED, Ordering::Relaxed, Ordering::Relaxed);
         assert!(claimed.is_ok(), "one drain at a time waits for a value");
         // INVARIANT: Remains' 1.
-        Remains { place: self.strong.place(), taken: false }
+        Remains { place: self.strong.place(), taken: false, watch: None }
     }
 }
 
@@ -575,6 +576,8 @@ impl<T: ?Sized, F: Flavor> Drop for Place<T, F> {
 pub(super) struct Remains<T, F: Flavor> {
     place: Place<T, F>,
     taken: bool,
+    /// Of a wait without a thread, from the first poll on.
+    watch: Option<Watch>,
 }
 
 impl<T: Send + Sync + 'static, F: Flavor> super::drain::Source<T> for Remains<T, F> {
@@ -598,6 +601,9 @@ impl<T: Send + Sync + 'static, F: Flavor> super::drain::Source<T> for Remains<T,
             return true;
         }
         F::kick();
+        if let Some(waited) = self.watch.get_or_insert_with(Watch::start).overdue() {
+            self.place.memory().header().core.report_stall::<F>(Wait::Zero, waited);
+        }
         self.is_ready()
     }
 

@@ -221,3 +221,13 @@ pub(crate) mod signals {
         result
     }
 }
+
+/// `gettid(2)`.
+pub(crate) mod threads {
+    /// What the system calls this thread.
+    pub(crate) fn id() -> Option<u32> {
+        // Not the C library's function of that name, which came with glibc 2.30.
+        // SAFETY: the call takes nothing and returns a number.
+        u32::try_from(unsafe { libc::syscall(libc::SYS_gettid) }).ok()
+    }
+}

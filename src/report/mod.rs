@@ -1,7 +1,13 @@
-//! What a program should know and no caller can be told: misuse, and callbacks that panicked.
+//! What a program should know and no caller can be told: misuse, callbacks that panicked, and waits that do not end.
 //!
 //! A surplus `put` is found in the call that uncovers it, long after and far from the mistake, and `put` has nothing to
-//! return. So it is reported, once for each ref, to a hook of the program's choice.
+//! return. So it is reported, once for each ref, to a hook of the program's choice. And so is a wait that lasts too long:
+//! [`stall`].
+
+mod stall;
+
+pub use stall::{Reader, Stall, Wait, set_stall_after};
+pub(crate) use stall::{Watch, stalls};
 
 use crate::sync::{Mutex, OnFork, global};
 use std::borrow::Cow;
@@ -50,6 +56,8 @@ pub enum ReportKind {
     /// A ref was dropped while a switch was under way. Its callbacks still run. Only builds with debug assertions look
     /// for this.
     DroppedInSwitch,
+    /// A wait has lasted for longer than [`set_stall_after`] allows. It goes on.
+    Stalled(Stall),
 }
 
 impl Report {
@@ -81,9 +89,11 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.name {
-            Some(name) => write!(f, "ref `{name}`: ")?,
-            None => f.write_str("a ref without a name: ")?,
+        match (&self.name, &self.kind) {
+            (Some(name), _) => write!(f, "ref `{name}`: ")?,
+            // Not about a ref, or about whichever waits for it.
+            (None, ReportKind::Stalled(stall)) if matches!(stall.wait(), Wait::GracePeriod | Wait::Callbacks) => {}
+            (None, _) => f.write_str("a ref without a name: ")?,
         }
         match &self.kind {
             ReportKind::SurplusPut => {
@@ -101,6 +111,7 @@ impl fmt::Display for Report {
                 write!(f, "dropped with {n} references out, which can never be put")
             }
             ReportKind::DroppedInSwitch => f.write_str("dropped during a switch; its callbacks still run"),
+            ReportKind::Stalled(stall) => stall.fmt(f),
         }
     }
 }
@@ -114,8 +125,8 @@ global! {
 /// Sends every later [`Report`] of this process to `hook`, in place of standard error or an earlier hook.
 ///
 /// # Context
-/// Any thread; never blocks for long. The hook runs in whichever thread finds the mistake, under no lock of ours: in a
-/// `put`, in a `kill_sync`, or in the thread that runs callbacks. It may use any ref, but should not wait for one. If it
+/// Any thread; never blocks for long. The hook runs in whichever thread finds the mistake, under no lock and in no section of
+/// ours: in a `put`, in a `kill_sync`, in a wait, or in the thread that runs callbacks. It may use any ref, but should not wait for one. If it
 /// panics, the panic goes no further.
 ///
 /// # Examples
