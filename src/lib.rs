@@ -15,12 +15,14 @@ mod shared;
 mod sync;
 #[cfg(not(percpu_ref_loom))]
 mod sys;
+mod track;
 
 pub use percpu_ref::{
     AlreadyDying, Builder, Mode, NotReinitable, OutOfMemory, Outstanding, PercpuRef, Ref, ReviveError, Start,
 };
 pub use report::{Reader, Report, ReportKind, Stall, Wait, set_report_hook, set_stall_after};
 pub use shared::{Drain, Owner, RcuCell, Shared, Weak};
+pub use track::{HolderKind, Holding};
 
 /// The README's examples, compiled.
 #[cfg(doctest)]

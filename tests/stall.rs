@@ -37,14 +37,20 @@ fn nothing_more(reports: &Receiver<Report>) {
     assert_eq!(reports.try_recv().ok(), None);
 }
 
+fn os_thread_id() -> u32 {
+    // SAFETY: the call takes nothing and returns a number.
+    unsafe { libc::gettid() }.try_into().unwrap()
+}
+
 /// Holds a section of `F` open in a thread of this name until the sender is dropped.
-fn reader<F: Flavor>(name: &str) -> (mpsc::Sender<()>, thread::JoinHandle<()>) {
+fn reader<F: Flavor>(name: &str) -> (mpsc::Sender<()>, thread::JoinHandle<u32>) {
     let (leave, left) = mpsc::channel::<()>();
     let (tell, inside) = mpsc::channel();
     let body = move || {
         let _section = F::read_lock();
         tell.send(()).unwrap();
         let _ = left.recv();
+        os_thread_id()
     };
     let thread = thread::Builder::new().name(name.to_owned()).spawn(body).unwrap();
     inside.recv().unwrap();
@@ -80,7 +86,7 @@ fn a_ref_that_is_held<F: Flavor>() {
 fn a_grace_period<F: Flavor>(name: Option<&str>, run: impl FnOnce() + Send) {
     let reports = reports();
     let (leave, slow) = reader::<F>("slow");
-    let began = Instant::now();
+    let (began, mut id) = (Instant::now(), None);
     thread::scope(|s| {
         let waiter = s.spawn(run);
         let (of, stall) = next(&reports);
@@ -91,7 +97,7 @@ fn a_grace_period<F: Flavor>(name: Option<&str>, run: impl FnOnce() + Send) {
         } else {
             let [reader] = stall.readers() else { panic!("{stall}") };
             assert_eq!(reader.thread_name(), Some("slow"));
-            assert_eq!(reader.thread_id(), Some(slow.thread().id()));
+            id = reader.os_thread_id();
             assert!(reader.seen_for() <= began.elapsed(), "{stall}");
             assert!(stall.to_string().contains("thread `slow`"), "{stall}");
         }
@@ -99,7 +105,9 @@ fn a_grace_period<F: Flavor>(name: Option<&str>, run: impl FnOnce() + Send) {
         drop(leave);
         waiter.join().unwrap();
     });
-    slow.join().unwrap();
+    let slow = slow.join().unwrap();
+    assert!(id.is_none_or(|id| id == slow));
+    assert_eq!(id.is_some(), F::backend() != Backend::Epoch && cfg!(not(percpu_ref_portable)));
     nothing_more(&reports);
 }
 

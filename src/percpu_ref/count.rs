@@ -13,6 +13,7 @@ use crate::percpu::{Cells, Kind};
 use crate::rcu::{Backend, Flavor};
 use crate::report::{Report, ReportKind, contain};
 use crate::sync::{AtomicU8, AtomicU64, Event, Ordering, Packed, fence, order, within};
+use crate::track::Holders;
 use std::borrow::Cow;
 use std::hint::cold_path;
 use std::sync::Arc;
@@ -78,6 +79,8 @@ pub(crate) struct Core {
     /// Serialises switches. Under it, only the cells' allocator is locked; no user code runs under it. The event
     /// beside it announces changes of the flags.
     pub(super) slow: Packed<Option<Box<Cold>>, Event>,
+    /// Who holds the references; nothing unless they are tracked.
+    pub(crate) holders: Holders,
 }
 
 /// The flags. All are read without a lock; RELEASING, RELEASED and MISUSED are also set without it.

@@ -154,7 +154,8 @@ impl Core {
     #[cold]
     pub(crate) fn report_stall<F: Flavor>(&self, what: Wait, waited: Duration) {
         let out = self.outstanding();
-        Stall { references: out.count, ..Stall::new(what, F::NAME, waited) }.send(out.name);
+        let stall = Stall { references: out.count, holders: out.holders, ..Stall::new(what, F::NAME, waited) };
+        stall.send(out.name);
     }
 
     fn wait_until_idle<F: Flavor>(&self) {
@@ -197,6 +198,7 @@ impl Core {
             name: self.name(),
             count: self.estimate().try_into().unwrap_or(0),
             saturated: self.is_saturated(),
+            holders: self.holders.list(),
         }
     }
 

@@ -121,7 +121,7 @@ impl Registry {
     fn forget_other_threads(&mut self) {
         let own = HERE.with(|here| here.record.get().map(|record| record.number));
         if let Some(own) = own {
-            self.owners[own].os_id = identity(false).os_id;
+            self.owners[own].os_id = identity().os_id;
         }
         self.free.clear();
         for record in self.records.iter().filter(|record| Some(record.number) != own) {
@@ -160,7 +160,7 @@ fn take(here: &Here) -> Option<&'static Record> {
     if EXIT.try_with(|_| ()).is_err() {
         return None;
     }
-    let (fence, owner) = (!has_membarrier(), identity(true));
+    let (fence, owner) = (!has_membarrier(), identity());
     let record = registry().lock().take(fence, owner);
     here.record.set(Some(record));
     Some(record)
@@ -227,7 +227,7 @@ pub(super) fn read_lock() -> &'static Record {
 #[cold]
 fn take_for_a_while(here: &Here) -> &'static Record {
     take(here).unwrap_or_else(|| {
-        let (fence, owner) = (!has_membarrier(), identity(false));
+        let (fence, owner) = (!has_membarrier(), identity());
         let record = registry().lock().take(fence, owner);
         here.record.set(Some(record));
         here.chores.set(here.chores.get() | GIVE_BACK);

@@ -9,9 +9,9 @@
 
 use super::{Report, ReportKind};
 use crate::sync::{AtomicU64, Identity, Ordering, global, now};
+use crate::track::{Holding, List};
 use std::borrow::Cow;
 use std::fmt;
-use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 /// What a [`Stall`] is a wait for.
@@ -60,12 +60,13 @@ pub struct Stall {
     pub(crate) references: u64,
     pub(crate) callbacks: usize,
     pub(crate) readers: Vec<Reader>,
+    pub(crate) holders: List,
 }
 
 impl Stall {
     /// One without particulars.
     pub(crate) fn new(wait: Wait, flavor: &'static str, waited: Duration) -> Self {
-        Self { wait, flavor, waited, references: 0, callbacks: 0, readers: Vec::new() }
+        Self { wait, flavor, waited, references: 0, callbacks: 0, readers: Vec::new(), holders: List::default() }
     }
 
     /// Reports it, about the ref of this name.
@@ -104,6 +105,12 @@ impl Stall {
     pub fn readers(&self) -> &[Reader] {
         &self.readers
     }
+
+    /// Who held the references of a ref, as in [`Outstanding::holders`](crate::Outstanding::holders): empty unless the
+    /// crate is built with the feature `track`.
+    pub fn holders(&self) -> &[Holding] {
+        self.holders.holders()
+    }
 }
 
 impl fmt::Display for Stall {
@@ -115,7 +122,8 @@ impl fmt::Display for Stall {
             Wait::GracePeriod => write!(f, "waited for a grace period of {flavor} for {waited:.1?}")?,
             Wait::Callbacks => write!(f, "waited for {} callbacks of {flavor} for {waited:.1?}", self.callbacks)?,
         }
-        self.readers.iter().try_for_each(|reader| write!(f, "\n  {reader}"))
+        self.readers.iter().try_for_each(|reader| write!(f, "\n  {reader}"))?;
+        self.holders.fmt(f)
     }
 }
 
@@ -135,14 +143,9 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// The name of the thread, if the standard library knows one.
+    /// The name of the thread when it opened its first section: on Linux what the system knows of it, which is 15 bytes.
     pub fn thread_name(&self) -> Option<&str> {
         self.who.name.as_deref()
-    }
-
-    /// The thread, if it opened its first section while the standard library still knew it.
-    pub fn thread_id(&self) -> Option<ThreadId> {
-        self.who.id
     }
 
     /// The system's number of the thread, as debuggers and `top -H` show it; on Linux.
@@ -162,10 +165,8 @@ impl fmt::Display for Reader {
             Some(name) => write!(f, "thread `{name}`")?,
             None => f.write_str("a thread without a name")?,
         }
-        match (self.who.os_id, self.who.id) {
-            (Some(id), _) => write!(f, " (thread {id} of the system)")?,
-            (None, Some(id)) => write!(f, " ({id:?})")?,
-            (None, None) => {}
+        if let Some(id) = self.who.os_id {
+            write!(f, " (thread {id} of the system)")?;
         }
         write!(f, " has been in a section for at least {:.1?}", self.since)
     }

@@ -48,10 +48,8 @@ pub(crate) const CHECKED: bool = cfg!(any(debug_assertions, percpu_ref_loom));
 /// What can be known about a thread, in case that it is one day found in the way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// What the standard library calls it.
     pub(crate) name: Option<String>,
-    pub(crate) id: Option<std::thread::ThreadId>,
-    /// What the system calls it.
+    /// The system's number.
     pub(crate) os_id: Option<u32>,
 }
 

@@ -21,7 +21,7 @@ pub(crate) fn now() -> Option<Instant> {
 }
 
 /// All threads of a model are one.
-pub(crate) fn identity(_known_to_std: bool) -> super::Identity {
+pub(crate) fn identity() -> super::Identity {
     super::Identity::default()
 }
 

@@ -66,14 +66,9 @@ pub(crate) fn now() -> Option<Instant> {
     Some(Instant::now())
 }
 
-/// This thread; `known_to_std`: the standard library has not forgotten it yet.
-pub(crate) fn identity(known_to_std: bool) -> super::Identity {
-    let os_id = sys::threads::id();
-    if !known_to_std {
-        return super::Identity { os_id, ..Default::default() };
-    }
-    let thread = std::thread::current();
-    super::Identity { name: thread.name().map(str::to_owned), id: Some(thread.id()), os_id }
+/// This thread.
+pub(crate) fn identity() -> super::Identity {
+    super::Identity { name: sys::threads::name(), os_id: sys::threads::id() }
 }
 
 /// Starts a detached thread with the given name; false if the system has none to give.

@@ -12,7 +12,7 @@
 //! | [`fork`] | run functions around `fork` | never called |
 //! | [`prefetch_read`] | ask for a cache line ahead of its use | nothing happens |
 //! | [`signals`] | keep signals from a thread that is being started | runs the closure |
-//! | [`threads`] | the system's number of this thread | none |
+//! | [`threads`] | the system's number and name of this thread | no number; the standard library's name |
 //!
 //! The platform ladder stands here and nowhere else. `--cfg percpu_ref_portable` takes its last rung on any system, so
 //! that the rung everybody else stands on is tested too.
