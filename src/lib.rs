@@ -15,6 +15,7 @@ mod shared;
 mod sync;
 #[cfg(not(percpu_ref_loom))]
 mod sys;
+mod trace;
 mod track;
 
 pub use percpu_ref::{

@@ -499,7 +499,7 @@ impl<F: Flavor> PercpuRef<F> {
     /// # r.kill_sync().unwrap();
     /// ```
     pub fn switch_to_percpu(&self) -> Result<(), NotReinitable> {
-        self.inner.core.switch_to_percpu()
+        self.inner.core.switch_to_percpu::<F>()
     }
 
     /// Takes a kill back, if the last reference is not gone: the ref is alive again, with its first reference.
@@ -550,7 +550,7 @@ impl<F: Flavor> PercpuRef<F> {
     /// # r.kill_sync().unwrap();
     /// ```
     pub fn reinit(&self) -> Result<(), ReviveError> {
-        self.inner.core.reinit()
+        self.inner.core.reinit::<F>()
     }
 
     /// Whether the ref has been killed.

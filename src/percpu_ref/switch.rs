@@ -26,6 +26,7 @@ use super::state::{self, BIAS, DEAD, FIRST, Region};
 use crate::rcu::{Flavor, Sealed, about_to_block, assert_no_section};
 use crate::report::{ReportKind, Stall, Wait, Watch, contain};
 use crate::sync::{Ordering, Quiescent, is_within, order, within};
+use crate::trace::{self, Step};
 use std::time::{Duration, Instant};
 
 /// What has to happen next, after the lock has been dropped.
@@ -37,6 +38,15 @@ enum Next {
     GracePeriod,
     /// The cells were closed: `finish`.
     Finish,
+}
+
+/// How a switch ended.
+#[derive(Default)]
+struct Ended {
+    /// The last reference went with it.
+    last: bool,
+    /// Nobody wanted it any more: the cells are open again.
+    opened: bool,
 }
 
 impl Core {
@@ -94,11 +104,11 @@ impl Core {
         }
     }
 
-    /// Opens the cells, if they should be open. Under the lock, with BUSY not set or about to be cleared.
-    fn open_again(&self) {
+    /// Opens the cells, if they should be open; true if it did. Under the lock, with BUSY not set or about to be cleared.
+    fn open_again(&self) -> bool {
         let word = self.shared.load(Ordering::Relaxed);
         if self.cells.is_open() || state::is_dead(word) || self.has(flag::STICKY) || !self.has(flag::ALLOW_REINIT) {
-            return;
+            return false;
         }
         let biased = self.shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
             (state::region(word) == Region::Plain).then_some(word.wrapping_add(BIAS))
@@ -106,23 +116,29 @@ impl Core {
         if biased.is_ok() {
             self.cells.open();
         }
+        biased.is_ok()
     }
 
-    /// The end of a switch; true if the last reference went with it. Under the lock.
-    fn end_switch(&self) -> bool {
-        let mut last = false;
+    /// The end of a switch. Under the lock.
+    fn end_switch(&self) -> Ended {
+        let mut ended = Ended::default();
         if self.flags().fetch_and(!flag::KILLING, Ordering::Relaxed) & flag::KILLING != 0 {
             // Release [D1]: as in a put.
             let dropped = self.shared.fetch_update(order("D1", Ordering::Release), Ordering::Relaxed, |word| {
                 (state::region(word) == Region::Plain).then_some(word & !FIRST)
             });
-            last = dropped.is_ok_and(|word| state::is_zero(word & !FIRST));
+            ended.last = dropped.is_ok_and(|word| state::is_zero(word & !FIRST));
         } else {
-            self.open_again();
+            ended.opened = self.open_again();
         }
         // Release [W3]: pairs with Acquire [W4] in `wait_until_idle`: the waiter sees what the confirms did.
         self.flags().fetch_and(!flag::BUSY, order("W3", Ordering::Release));
-        last
+        ended
+    }
+
+    /// Tells whoever listens. Under no lock.
+    pub(super) fn tell<F: Flavor>(&self, step: Step) {
+        trace::emit(step, F::NAME, || self.name());
     }
 
     /// Blocks until `done`, or until the deadline; the queues go on meanwhile.
@@ -203,14 +219,16 @@ impl Core {
     }
 
     /// As [`PercpuRef::switch_to_percpu`](super::PercpuRef::switch_to_percpu).
-    pub(super) fn switch_to_percpu(&self) -> Result<(), NotReinitable> {
-        let _cold = self.slow.lock();
+    pub(super) fn switch_to_percpu<F: Flavor>(&self) -> Result<(), NotReinitable> {
+        let cold = self.slow.lock();
         if !self.has(flag::ALLOW_REINIT) {
             return Err(NotReinitable);
         }
         self.flags().fetch_and(!flag::STICKY, Ordering::Relaxed);
-        if !self.has(flag::BUSY) {
-            self.open_again();
+        let opened = !self.has(flag::BUSY) && self.open_again();
+        drop(cold);
+        if opened {
+            self.tell::<F>(Step::ToPercpu);
         }
         Ok(())
     }
@@ -247,16 +265,19 @@ impl Core {
                 .map_err(|_| ReviveError::Released)?;
             // In its own confirm, the kill has not dropped the first reference yet, and now it will not.
             self.flags().fetch_and(!flag::KILLING, Ordering::Relaxed);
-            if !self.has(flag::BUSY) {
-                self.open_again();
+            let opened = !self.has(flag::BUSY) && self.open_again();
+            drop(cold);
+            self.tell::<F>(Step::Resurrect);
+            if opened {
+                self.tell::<F>(Step::ToPercpu);
             }
             return Ok(());
         }
     }
 
     /// As [`PercpuRef::reinit`](super::PercpuRef::reinit).
-    pub(super) fn reinit(&self) -> Result<(), ReviveError> {
-        let _cold = self.slow.lock();
+    pub(super) fn reinit<F: Flavor>(&self) -> Result<(), ReviveError> {
+        let cold = self.slow.lock();
         if !state::is_dead(self.shared.load(Ordering::Relaxed)) {
             return Err(ReviveError::NotDying);
         }
@@ -276,8 +297,11 @@ impl Core {
             self.flags().fetch_or(flag::RELEASING | flag::RELEASED, Ordering::Relaxed);
             return Err(ReviveError::StillReferenced);
         }
-        if !self.has(flag::BUSY) {
-            self.open_again();
+        let opened = !self.has(flag::BUSY) && self.open_again();
+        drop(cold);
+        self.tell::<F>(Step::Reinit);
+        if opened {
+            self.tell::<F>(Step::ToPercpu);
         }
         Ok(())
     }
@@ -320,11 +344,20 @@ fn finish<H: Host>(host: &H, quiescent: Option<Quiescent>) -> bool {
     let core = host.core();
     if let Some(quiescent) = quiescent {
         core.fold(quiescent);
+        core.tell::<H::Flavor>(Step::ToAtomic);
     }
-    let last = loop {
+    let mut told = false;
+    let ended = loop {
         let mut cold = core.slow.lock();
         let confirms = cold.as_mut().map(|cold| std::mem::take(&mut cold.confirms)).unwrap_or_default();
         if confirms.is_empty() {
+            if trace::ON && !told && core.has(flag::KILLING) {
+                // Before the first reference goes: the release comes after it.
+                drop(cold);
+                core.tell::<H::Flavor>(Step::Confirm);
+                told = true;
+                continue;
+            }
             if cold.as_ref().is_some_and(|cold| cold.name.is_none()) {
                 *cold = None;
             }
@@ -336,20 +369,27 @@ fn finish<H: Host>(host: &H, quiescent: Option<Quiescent>) -> bool {
         }
     };
     core.slow.side.notify_all();
-    last && release(host)
+    if ended.opened {
+        core.tell::<H::Flavor>(Step::ToPercpu);
+    }
+    ended.last && release(host)
 }
 
 /// As [`PercpuRef::kill_and_confirm`](super::PercpuRef::kill_and_confirm).
 pub(crate) fn kill<H: Handle>(handle: &H, confirm: Option<Confirm>) -> Result<(), AlreadyDying> {
-    let next = handle.host().core().begin_kill(confirm).map_err(|_| AlreadyDying)?;
+    let core = handle.host().core();
+    let next = core.begin_kill(confirm).map_err(|_| AlreadyDying)?;
+    core.tell::<FlavorOf<H>>(Step::Kill);
     finish_later(handle, next);
     Ok(())
 }
 
 /// As [`PercpuRef::kill_sync`](super::PercpuRef::kill_sync).
 pub(crate) fn kill_sync<H: Host>(host: &H) -> Result<(), AlreadyDying> {
-    host.core().assert_may_wait::<H::Flavor>("kill_sync");
-    let next = host.core().begin_kill(None).map_err(|_| AlreadyDying)?;
+    let core = host.core();
+    core.assert_may_wait::<H::Flavor>("kill_sync");
+    let next = core.begin_kill(None).map_err(|_| AlreadyDying)?;
+    core.tell::<H::Flavor>(Step::Kill);
     finish_here(host, next);
     Ok(())
 }

@@ -10,6 +10,7 @@ pub use stall::{Reader, Stall, Wait, set_stall_after};
 pub(crate) use stall::{Watch, stalls};
 
 use crate::sync::{Mutex, OnFork, global};
+use crate::trace::{self, Severity};
 use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
@@ -75,12 +76,20 @@ impl Report {
         &self.kind
     }
 
+    fn severity(&self) -> Severity {
+        match self.kind {
+            ReportKind::Stalled(_) | ReportKind::DroppedInSwitch => Severity::Warning,
+            _ => Severity::Error,
+        }
+    }
+
     /// Hands the report to the hook.
     pub(crate) fn send(&self) {
         let hook = HOOK.lock().clone();
         match hook {
             // A hook that panics must not take down whoever found the mistake.
             Some(hook) => drop(catch_unwind(AssertUnwindSafe(|| hook(self))).map_err(forget_payload)),
+            None if trace::report(self.severity(), self.name(), self) => {}
             // Not `eprintln`, which panics if nobody reads: in the middle of a switch that would be its end.
             None => drop(writeln!(std::io::stderr(), "percpu-ref: {self}")),
         }
@@ -122,7 +131,10 @@ global! {
     static HOOK: Mutex<Option<Hook>> = Mutex::new(None);
 }
 
-/// Sends every later [`Report`] of this process to `hook`, in place of standard error or an earlier hook.
+/// Sends every later [`Report`] of this process to `hook`, in place of an earlier hook.
+///
+/// Without a hook, reports go to standard error or, with the feature `tracing` and where the program has a subscriber,
+/// are events of the target `percpu_ref`: misuse and panics of the level ERROR, stalls of the level WARN.
 ///
 /// # Context
 /// Any thread; never blocks for long. The hook runs in whichever thread finds the mistake, under no lock and in no section of
