@@ -1,8 +1,8 @@
 //! Who holds a grace period up.
 //!
-//! A section word tells whether its thread is in a section, and changes with each; it does not tell since when. So a
-//! waiter whose wait has become a long one notes each odd word and the time at which it first saw it. When the wait is
-//! overdue, the threads whose words have not changed since are named. Readers have no part in this.
+//! A section word tells whether its thread is in a section, and which; it does not tell since when. So a waiter whose wait
+//! has become a long one notes each open section and the time at which it first saw it. When the wait is overdue, the
+//! threads that are still in the same one are named. Readers have no part in this.
 
 use super::record::{self, Record};
 use crate::report::{Reader, Stall, Wait, Watch};
@@ -22,7 +22,7 @@ pub(crate) fn nobody() -> Option<Cow<'static, str>> {
 pub(super) struct Suspects<'a> {
     name: Namer<'a>,
     watch: Watch,
-    /// For each record, the odd word seen last, and when it was seen first.
+    /// For each record, the section seen last, and when it was seen first.
     seen: Vec<Option<(usize, Instant)>>,
 }
 
@@ -37,9 +37,9 @@ impl<'a> Suspects<'a> {
         let Some(now) = now() else { return };
         self.seen.resize(records.len(), None);
         for (seen, record) in self.seen.iter_mut().zip(records).skip(at) {
-            let word = record.odd_word();
-            if seen.map(|(word, _)| word) != word {
-                *seen = word.map(|word| (word, now));
+            let section = record.section();
+            if seen.map(|(section, _)| section) != section {
+                *seen = section.map(|section| (section, now));
             }
         }
         if let Some(waited) = self.watch.overdue() {
