@@ -39,7 +39,7 @@ fn export(table: &Shared<Table>) -> u64 {
 }
 
 fn main() -> ExitCode {
-    let table = Owner::new(Table { rows: (1..=1000).collect() });
+    let table = Owner::with_name(Table { rows: (1..=1000).collect() }, "table");
     let jobs: [(&str, fn(&Shared<Table>) -> u64); 3] = [("index", index), ("audit", audit), ("export", export)];
     let workers = jobs.map(|(name, job)| {
         let table = Owner::share(&table);
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         Err(drain) => drain,
     };
     let out = drain.outstanding();
-    println!("the table cannot be torn down: {out}");
+    println!("the table cannot be torn down:\n{out}");
 
     let [holding] = out.holders() else {
         eprintln!("there should be one holder");

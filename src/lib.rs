@@ -4,6 +4,13 @@
 //! without a shared cache line, and [`kill`](PercpuRef::kill) ends them without a race.
 //!
 //! Start with the [guide](guide::which_call_when).
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `track` | every reference remembers where it was taken: [who holds what](guide::find_a_leak). For finding a mistake |
+//! | `tracing` | events for each step of a ref's life, with the [tracing](https://docs.rs/tracing) crate |
 
 pub mod guide;
 mod percpu;

@@ -1,7 +1,7 @@
 //! What the types take, with and without tracking.
 
 use percpu_ref::rcu::{Plain, Sched};
-use percpu_ref::{Drain, Outstanding, Owner, PercpuRef, RcuCell, Ref, Shared, Weak};
+use percpu_ref::{Drain, Owner, PercpuRef, RcuCell, Ref, Shared, Weak};
 
 const WORD: usize = size_of::<usize>();
 
@@ -20,7 +20,7 @@ fn without_tracking_nothing_is_kept() {
     assert_eq!(size_of::<Ref<'_, Sched>>(), WORD);
     assert_eq!([size_of::<Shared<[u8]>>(), size_of::<Shared<dyn Send + Sync>>()], [2 * WORD; 2]);
     // A name, a count and a flag.
-    assert_eq!(size_of::<Outstanding>(), size_of::<(Option<std::borrow::Cow<'static, str>>, u64, bool)>());
+    assert_eq!(size_of::<percpu_ref::Outstanding>(), size_of::<(Option<std::borrow::Cow<'static, str>>, u64, bool)>());
 }
 
 #[test]

@@ -85,20 +85,21 @@ fn a_ref_that_is_held<F: Flavor>() {
 /// A grace period of `F` that a section of the thread `slow` holds up; `run` waits for it, on behalf of `name`.
 fn a_grace_period<F: Flavor>(name: Option<&str>, run: impl FnOnce() + Send) {
     let reports = reports();
-    let (leave, slow) = reader::<F>("slow");
     let (began, mut id) = (Instant::now(), None);
+    let (leave, slow) = reader::<F>("slow");
     thread::scope(|s| {
         let waiter = s.spawn(run);
         let (of, stall) = next(&reports);
         assert_eq!(of.as_deref(), name);
         assert_eq!((stall.wait(), stall.flavor()), (Wait::GracePeriod, &*format!("{:?}", F::default())));
-        if F::backend() == Backend::Epoch {
+        if F::backend() == Backend::Epoch && cfg!(not(feature = "track")) {
             assert_eq!(stall.readers(), []);
         } else {
             let [reader] = stall.readers() else { panic!("{stall}") };
             assert_eq!(reader.thread_name(), Some("slow"));
             id = reader.os_thread_id();
             assert!(reader.seen_for() <= began.elapsed(), "{stall}");
+            assert_eq!(reader.place().map(|place| place.file()), cfg!(feature = "track").then_some(file!()));
             assert!(stall.to_string().contains("thread `slow`"), "{stall}");
         }
         thread::sleep(LONG);
@@ -107,7 +108,8 @@ fn a_grace_period<F: Flavor>(name: Option<&str>, run: impl FnOnce() + Send) {
     });
     let slow = slow.join().unwrap();
     assert!(id.is_none_or(|id| id == slow));
-    assert_eq!(id.is_some(), F::backend() != Backend::Epoch && cfg!(not(percpu_ref_portable)));
+    let known = F::backend() != Backend::Epoch || cfg!(feature = "track");
+    assert_eq!(id.is_some(), known && cfg!(not(percpu_ref_portable)));
     nothing_more(&reports);
 }
 
@@ -215,11 +217,11 @@ in_children! {
 
     fn a_drain_that_blocks_is_reported() {
         let reports = reports();
-        let owner = Owner::new(7);
+        let owner = Owner::with_name(7, "seven");
         let shared = Owner::share(&owner);
         let drain = Owner::shutdown(owner).wait_timeout(LONG).unwrap_err();
         let (name, stall) = next(&reports);
-        assert_eq!((name, stall.wait(), stall.references()), (None, Wait::Zero, 1));
+        assert_eq!((name.as_deref(), stall.wait(), stall.references()), (Some("seven"), Wait::Zero, 1));
         drop(shared);
         assert_eq!(drain.wait(), 7);
         nothing_more(&reports);
@@ -247,7 +249,7 @@ in_children! {
         a_grace_period::<Sched>(None, Sched::synchronize);
     }
 
-    fn a_plain_grace_period_is_reported_without_names() {
+    fn a_plain_grace_period_is_reported_with_names_only_where_sections_are_tracked() {
         a_grace_period::<Plain>(None, Plain::synchronize);
     }
 

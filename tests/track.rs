@@ -297,6 +297,32 @@ in_children! {
         drop(guard);
     }
 
+    fn a_stall_names_the_line_where_a_section_began() {
+        let (tell, told) = mpsc::channel();
+        set_report_hook(move |report: &Report| drop(tell.send(report.clone())));
+        set_stall_after(Some(Duration::from_millis(50)));
+        let cell = RcuCell::with_flavor(1, Plain);
+        thread::scope(|s| {
+            let (leave, left) = mpsc::channel::<()>();
+            let (tell, inside) = mpsc::channel();
+            s.spawn(move || {
+                cell.read(|_| {
+                    tell.send(line!() - 1).unwrap();
+                    left.recv().unwrap_or_default();
+                });
+            });
+            let line = inside.recv().unwrap();
+            s.spawn(Plain::synchronize);
+            let report = told.recv_timeout(soon()).unwrap();
+            let ReportKind::Stalled(stall) = report.kind() else { panic!("{report}") };
+            let [reader] = stall.readers() else { panic!("{report}") };
+            let place = reader.place().unwrap();
+            assert_eq!((place.file(), place.line()), (file!(), line));
+            assert!(reader.seen_for() >= stall.waited());
+            drop(leave);
+        });
+    }
+
     fn a_forked_child_lists_and_crosses_out() {
         let r = new::<Sched>();
         let mut guard = r.enter(); let line = line!();

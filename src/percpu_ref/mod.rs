@@ -161,7 +161,8 @@ impl<F: Flavor> PercpuRef<F> {
     /// Takes a reference. The caller holds one already, so this cannot fail.
     ///
     /// # Context
-    /// Any thread, destructors of thread-locals included; with the `Rseq` backend a signal handler too. Never blocks.
+    /// Any thread, destructors of thread-locals included; with the `Rseq` backend, and without the feature `track`, a
+    /// signal handler too. Never blocks.
     ///
     /// # Ordering
     /// None: whoever holds a reference already sees what he needs.
@@ -207,8 +208,8 @@ impl<F: Flavor> PercpuRef<F> {
     ///
     /// # Context
     /// Any thread, also another than the one that took the reference; destructors of thread-locals included; with the
-    /// `Rseq` backend a signal handler too (if the reference may be the last, `release` has to suit a handler). Never
-    /// blocks, unless `release` does.
+    /// `Rseq` backend, and without the feature `track`, a signal handler too (if the reference may be the last, `release`
+    /// has to suit a handler, and so has a subscriber of the feature `tracing`). Never blocks, unless `release` does.
     ///
     /// # Ordering
     /// What precedes any put of the ref is visible in `release`, and after [`wait_zero`](Self::wait_zero).

@@ -7,8 +7,9 @@ use super::callback::{Queue, QueueKind, State};
 use super::grace::{self, Grace};
 use super::suspects::{Namer, nobody};
 use super::{Backend, Flavor, GraceStats, Sealed};
-use crate::report::{Stall, Wait, Watch};
+use crate::report::{Stall, Watch};
 use crate::sync::{Condvar, Lane, Mutex, OnFork, Quiescent, epoch, global, local};
+use crate::track::{Origin, Section};
 use std::cell::Cell;
 
 /// Sections are epoch pins of the [crossbeam-epoch](https://docs.rs/crossbeam-epoch) crate, with a full fence each.
@@ -21,6 +22,7 @@ pub struct Plain;
 /// An open section of [`Plain`].
 pub struct PlainGuard {
     guard: Option<epoch::Guard>,
+    section: Section,
 }
 
 impl std::fmt::Debug for PlainGuard {
@@ -54,7 +56,7 @@ fn wait(name: Namer<'_>) {
         let mut watch = Watch::start();
         epoch::wait_for_readers(|| {
             if let Some(waited) = watch.overdue() {
-                Stall::new(Wait::GracePeriod, Plain::NAME, waited).send(name());
+                Stall::of_sections(Plain::NAME, waited, Vec::new()).send(name());
             }
         });
     });
@@ -85,6 +87,7 @@ pub(super) fn queue() -> &'static Queue {
 impl Drop for PlainGuard {
     #[inline]
     fn drop(&mut self) {
+        self.section.end();
         drop(self.guard.take());
         epoch::section_ended();
         if CALLBACKS.with(Cell::get) && !epoch::is_pinned() {
@@ -98,8 +101,9 @@ impl Flavor for Plain {
     type Guard = PlainGuard;
 
     #[inline]
+    #[cfg_attr(feature = "track", track_caller)]
     fn read_lock() -> PlainGuard {
-        PlainGuard { guard: Some(epoch::pin()) }
+        PlainGuard { guard: Some(epoch::pin()), section: Section::begin(Self::NAME, Origin::here()) }
     }
 
     fn synchronize() {

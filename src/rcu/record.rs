@@ -413,10 +413,9 @@ fn count_carefully(count: impl Fn(Lane) -> bool) -> bool {
 }
 
 /// Whose records these are, by number.
-pub(super) fn identify(records: impl Iterator<Item = (usize, Duration)>) -> impl Iterator<Item = (Identity, Duration)> {
+pub(super) fn identify(records: impl Iterator<Item = (usize, Duration)>) -> Vec<(Identity, Duration)> {
     let registry = registry().lock();
-    let identified: Vec<_> = records.map(|(number, since)| (registry.owners[number].clone(), since)).collect();
-    identified.into_iter()
+    records.map(|(number, since)| (registry.owners[number].clone(), since)).collect()
 }
 
 /// Waits for each section that is open now to end; `name`: what for, in case that it lasts.

@@ -10,6 +10,7 @@ use super::grace::{self, Grace};
 use super::suspects::{Namer, nobody};
 use super::{Backend, Flavor, GraceStats, Sealed, record};
 use crate::sync::{Condvar, Found, Lane, Mutex, OnFork, Quiescent, global, restartable};
+use crate::track::{Origin, Section};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
@@ -21,6 +22,7 @@ pub struct Sched;
 pub struct SchedGuard {
     /// This thread's.
     record: &'static record::Record,
+    section: Section,
     not_send: PhantomData<*const ()>,
 }
 
@@ -122,6 +124,7 @@ pub(super) fn is_fence_asked_for() -> bool {
 impl Drop for SchedGuard {
     #[inline]
     fn drop(&mut self) {
+        self.section.end();
         if record::read_unlock(self.record) {
             queue().kick();
             rseq_queue().kick();
@@ -133,8 +136,13 @@ impl Flavor for Sched {
     type Guard = SchedGuard;
 
     #[inline]
+    #[cfg_attr(feature = "track", track_caller)]
     fn read_lock() -> SchedGuard {
-        SchedGuard { record: record::read_lock(), not_send: PhantomData }
+        SchedGuard {
+            record: record::read_lock(),
+            section: Section::begin(Self::NAME, Origin::here()),
+            not_send: PhantomData,
+        }
     }
 
     fn synchronize() {

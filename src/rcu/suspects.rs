@@ -5,7 +5,8 @@
 //! threads that are still in the same one are named. Readers have no part in this.
 
 use super::record::{self, Record};
-use crate::report::{Reader, Stall, Wait, Watch};
+use super::{Sched, Sealed};
+use crate::report::{Stall, Watch};
 use crate::sync::now;
 use std::borrow::Cow;
 use std::time::Instant;
@@ -48,8 +49,7 @@ impl<'a> Suspects<'a> {
                 // Whoever came much later is not what this wait has waited for.
                 (number == at || since >= waited / 2).then_some((number, since))
             });
-            let readers = record::identify(held_up).map(|(who, since)| Reader { who, since }).collect();
-            Stall { readers, ..Stall::new(Wait::GracePeriod, "Sched", waited) }.send((self.name)());
+            Stall::of_sections(Sched::NAME, waited, record::identify(held_up)).send((self.name)());
         }
     }
 }

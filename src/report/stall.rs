@@ -9,9 +9,10 @@
 
 use super::{Report, ReportKind};
 use crate::sync::{AtomicU64, Identity, Ordering, global, now};
-use crate::track::{Holding, List};
+use crate::track::{Holding, List, Section};
 use std::borrow::Cow;
 use std::fmt;
+use std::panic::Location;
 use std::time::{Duration, Instant};
 
 /// What a [`Stall`] is a wait for.
@@ -64,6 +65,17 @@ pub struct Stall {
 }
 
 impl Stall {
+    /// A grace period that sections hold up; `found`: threads that were found in one, if the flavour can tell.
+    pub(crate) fn of_sections(flavor: &'static str, waited: Duration, found: Vec<(Identity, Duration)>) -> Self {
+        let tracked = Section::open_for(flavor, waited);
+        let readers = if tracked.is_empty() {
+            found.into_iter().map(|(who, since)| Reader { who, since, place: None }).collect()
+        } else {
+            tracked.into_iter().map(|(who, since, place)| Reader { who, since, place }).collect()
+        };
+        Self { readers, ..Self::new(Wait::GracePeriod, flavor, waited) }
+    }
+
     /// One without particulars.
     pub(crate) fn new(wait: Wait, flavor: &'static str, waited: Duration) -> Self {
         Self { wait, flavor, waited, references: 0, callbacks: 0, readers: Vec::new(), holders: List::default() }
@@ -100,8 +112,8 @@ impl Stall {
         self.callbacks
     }
 
-    /// The threads whose sections hold a grace period of [`Sched`](crate::rcu::Sched) up. Empty for
-    /// [`Plain`](crate::rcu::Plain): crossbeam-epoch does not tell who is pinned.
+    /// The threads whose sections hold a grace period up. Without the feature `track`, those of
+    /// [`Sched`](crate::rcu::Sched) only: crossbeam-epoch does not tell who is pinned for [`Plain`](crate::rcu::Plain).
     pub fn readers(&self) -> &[Reader] {
         &self.readers
     }
@@ -140,6 +152,7 @@ fn out(references: u64) -> impl fmt::Display {
 pub struct Reader {
     pub(crate) who: Identity,
     pub(crate) since: Duration,
+    pub(crate) place: Option<&'static Location<'static>>,
 }
 
 impl Reader {
@@ -153,9 +166,15 @@ impl Reader {
         self.who.os_id
     }
 
-    /// For how long the waiter has found the thread in that same section. The section may have begun earlier.
+    /// For how long the waiter has found the thread in that same section, which may have begun earlier; with the feature
+    /// `track`, the age of the section.
     pub fn seen_for(&self) -> Duration {
         self.since
+    }
+
+    /// Where the section began, with the feature `track`.
+    pub fn place(&self) -> Option<&'static Location<'static>> {
+        self.place
     }
 }
 
@@ -168,7 +187,8 @@ impl fmt::Display for Reader {
         if let Some(id) = self.who.os_id {
             write!(f, " (thread {id} of the system)")?;
         }
-        write!(f, " has been in a section for at least {:.1?}", self.since)
+        write!(f, " has been in a section for at least {:.1?}", self.since)?;
+        self.place.map_or(Ok(()), |place| write!(f, ", which began at {place}"))
     }
 }
 

@@ -26,12 +26,13 @@
 //! After `std::sync::Arc`, and rust/kernel/sync/arc.rs of Linux for what belongs to whom.
 
 use crate::percpu_ref::count::{self, Confirm, Core, Handle, Host};
-use crate::percpu_ref::{AlreadyDying, Outstanding, PercpuRef, switch};
+use crate::percpu_ref::{AlreadyDying, Builder, Outstanding, PercpuRef, switch};
 use crate::rcu::Flavor;
 use crate::report::{Wait, Watch};
 use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Ordering, Packed, fence, order, settled};
 use crate::track::{Holder, HolderKind, Origin, Tagged};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull};
@@ -417,7 +418,15 @@ impl<T: Send + Sync + 'static, F: Flavor> Root<T, F> {
     /// # Panics
     /// If there is no memory for the counters.
     pub(super) fn new(value: T, origin: Origin) -> Self {
-        let core = new_core::<F>();
+        Self::in_block(new_core::<F>(PercpuRef::builder()), value, origin)
+    }
+
+    /// As `new`, with a name for reports and errors.
+    pub(super) fn with_name(value: T, name: Cow<'static, str>, origin: Origin) -> Self {
+        Self::in_block(new_core::<F>(PercpuRef::builder().name(name)), value, origin)
+    }
+
+    fn in_block(core: Core, value: T, origin: Origin) -> Self {
         let room = Room::new::<F>(Layout::new::<T>());
         let place = room.value.cast::<T>();
         // SAFETY: the room is for a `T`.
@@ -455,8 +464,8 @@ impl<T: Send + Sync + 'static, F: Flavor> Root<T, F> {
     }
 }
 
-fn new_core<F: Flavor>() -> Core {
-    PercpuRef::builder().flavor(F::default()).try_core().unwrap_or_else(|error| panic!("{error}"))
+fn new_core<F: Flavor>(builder: Builder) -> Core {
+    builder.flavor(F::default()).try_core().unwrap_or_else(|error| panic!("{error}"))
 }
 
 impl<T: ?Sized + Send + Sync + 'static, F: Flavor> Root<T, F> {
@@ -465,7 +474,7 @@ impl<T: ?Sized + Send + Sync + 'static, F: Flavor> Root<T, F> {
     /// # Panics
     /// If there is no memory for the counters.
     pub(super) fn from_box(value: Box<T>, origin: Origin) -> Self {
-        let core = new_core::<F>();
+        let core = new_core::<F>(PercpuRef::builder());
         let layout = Layout::for_value(&*value);
         let room = Room::new::<F>(layout);
         let old = Box::into_raw(value);

@@ -140,6 +140,7 @@ impl<T: Send + Sync + 'static, F: Flavor> RcuCell<T, F> {
     /// assert_eq!(cell.read(|v| v.iter().sum::<i32>()), 6);
     /// ```
     #[inline]
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         self.slot.read(f)
     }

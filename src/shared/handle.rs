@@ -6,7 +6,7 @@ use super::drain::Drain;
 use crate::percpu_ref::{AlreadyDying, Outstanding};
 use crate::rcu::{Flavor, Sched};
 use crate::track::Origin;
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -116,6 +116,21 @@ impl<T: Send + Sync + 'static> Owner<T> {
     #[cfg_attr(feature = "track", track_caller)]
     pub fn new(value: T) -> Self {
         Self { root: Root::new(value, Origin::here()) }
+    }
+
+    /// As [`new`](Self::new), with a name by which errors and reports tell this object's count from others.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::Owner;
+    ///
+    /// let routes = Owner::with_name(vec!["10.0.0.0/8"], "routes");
+    /// assert_eq!(Owner::outstanding(&routes).name(), Some("routes"));
+    /// ```
+    #[must_use]
+    #[cfg_attr(feature = "track", track_caller)]
+    pub fn with_name(value: T, name: impl Into<Cow<'static, str>>) -> Self {
+        Self { root: Root::with_name(value, name.into(), Origin::here()) }
     }
 }
 

@@ -84,6 +84,7 @@ impl<T: Send + Sync + 'static, F: Flavor> Slot<T, F> {
 
     /// Runs `f` on the value of now, inside a section.
     #[inline]
+    #[cfg_attr(feature = "track", track_caller)]
     pub(super) fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         let _section = F::read_lock();
         // SAFETY: the section keeps what it finds (2).

@@ -17,6 +17,7 @@
 //! |---|---|
 //! | [`holding`] | what is told about holders |
 //! | `on` | the books |
+//! | `sections` | the same for read-side critical sections |
 //! | `tagged` | a pointer and its entry in the books, as one word |
 //! | `off` | the same names, and nothing behind them |
 //!
@@ -29,6 +30,8 @@ mod off;
 #[cfg(feature = "track")]
 mod on;
 #[cfg(feature = "track")]
+mod sections;
+#[cfg(feature = "track")]
 mod tagged;
 
 #[cfg(not(feature = "track"))]
@@ -36,5 +39,5 @@ use off as chosen;
 #[cfg(feature = "track")]
 use on as chosen;
 
-pub(crate) use chosen::{Holder, Holders, List, Origin, Tagged};
+pub(crate) use chosen::{Holder, Holders, List, Origin, Section, Tagged};
 pub use holding::{HolderKind, Holding};

@@ -1,8 +1,11 @@
 //! Without the feature: nothing is written down, and nothing takes room.
 
 use super::{HolderKind, Holding};
+use crate::sync::Identity;
 use std::fmt;
+use std::panic::Location;
 use std::ptr::NonNull;
+use std::time::Duration;
 
 /// Where a reference is taken.
 #[derive(Clone, Copy)]
@@ -65,6 +68,28 @@ impl fmt::Display for List {
     }
 }
 
+/// An open section's entry.
+#[derive(Clone, Copy)]
+pub(crate) struct Section;
+
+impl Section {
+    #[inline(always)]
+    pub(crate) fn begin(_flavor: &'static str, _origin: Origin) -> Self {
+        Self
+    }
+
+    #[inline(always)]
+    pub(crate) fn end(self) {}
+
+    /// Nobody knows.
+    pub(crate) fn open_for(
+        _flavor: &str,
+        _limit: Duration,
+    ) -> Vec<(Identity, Duration, Option<&'static Location<'static>>)> {
+        Vec::new()
+    }
+}
+
 /// A pointer, and who holds what it points to.
 #[repr(transparent)]
 pub(crate) struct Tagged<T: ?Sized>(NonNull<T>);
@@ -103,6 +128,6 @@ impl<T> Tagged<T> {
 
 // Nothing is stored, so no type that has one of these inside is larger for it.
 const _: () = {
-    assert!(size_of::<(Origin, Holder, Holders, List)>() == 0);
+    assert!(size_of::<(Origin, Holder, Holders, List, Section)>() == 0);
     assert!(size_of::<Tagged<[u8]>>() == size_of::<*const [u8]>());
 };

@@ -3,6 +3,7 @@
 //! A lock and a map for each count: this is for finding a mistake, not for speed.
 #![forbid(unsafe_code)]
 
+pub(crate) use super::sections::Section;
 pub(crate) use super::tagged::Tagged;
 use super::{HolderKind, Holding};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering, Packed, global, identity, local};
@@ -15,7 +16,7 @@ use std::time::Instant;
 
 /// Where a reference is taken.
 #[derive(Clone, Copy)]
-pub(crate) struct Origin(&'static Location<'static>);
+pub(crate) struct Origin(pub(super) &'static Location<'static>);
 
 impl Origin {
     #[track_caller]
