@@ -16,6 +16,8 @@ struct Table {
     rows: Vec<u64>,
 }
 
+type Job = fn(&Shared<Table>) -> u64;
+
 /// The mistake: a cache that outlives the workers.
 static RECENTLY_AUDITED: Mutex<Vec<Shared<Table>>> = Mutex::new(Vec::new());
 
@@ -40,7 +42,7 @@ fn export(table: &Shared<Table>) -> u64 {
 
 fn main() -> ExitCode {
     let table = Owner::with_name(Table { rows: (1..=1000).collect() }, "table");
-    let jobs: [(&str, fn(&Shared<Table>) -> u64); 3] = [("index", index), ("audit", audit), ("export", export)];
+    let jobs: [(&str, Job); 3] = [("index", index), ("audit", audit), ("export", export)];
     let workers = jobs.map(|(name, job)| {
         let table = Owner::share(&table);
         let work = move || println!("{name}: {}", job(&table));

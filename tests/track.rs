@@ -275,8 +275,10 @@ extern "C" fn count_in_handler(_signal: libc::c_int) {
         r.put();
         r.put_many(2);
     }
+    // SAFETY: it takes nothing.
+    let location = unsafe { libc::__errno_location() };
     // SAFETY: the location is this thread's.
-    unsafe { *libc::__errno_location() = errno };
+    unsafe { *location = errno };
 }
 
 in_children! {

@@ -24,7 +24,7 @@ pub(crate) struct Holder;
 
 /// The books of one count.
 #[derive(Default)]
-pub(crate) struct Holders;
+pub(crate) struct Holders(());
 
 impl Holders {
     #[inline(always)]
@@ -43,13 +43,13 @@ impl Holders {
 
     #[inline(always)]
     pub(crate) fn list(&self) -> List {
-        List
+        List(())
     }
 }
 
 /// Who holds references.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct List;
+pub(crate) struct List(());
 
 impl List {
     pub(crate) fn holders(&self) -> &[Holding] {
