@@ -17,10 +17,11 @@
 
 use super::suspects::{Namer, Suspects};
 use crate::sync::{
-    AtomicU8, AtomicUsize, Backoff, Found, Identity, Lane, Mutex, OnFork, Ordering, fence, global, heavy, identity,
-    light, local, order, register_membarrier, set_thread_lanes_in_use,
+    AtomicUsize, Backoff, Found, Identity, Lane, Mutex, OnFork, Ordering, fence, global, heavy, identity, light, local,
+    order, register_membarrier, set_thread_lanes_in_use,
 };
 use std::cell::Cell;
+use std::hint::cold_path;
 use std::time::Duration;
 
 /// The parts of a section word.
@@ -39,6 +40,12 @@ mod word {
     #[inline(always)]
     pub(super) fn is_inside(word: usize) -> bool {
         word & GUARDS != 0
+    }
+
+    /// Whether it is not, and no care is needed to begin one.
+    #[inline(always)]
+    pub(super) fn is_idle(word: usize) -> bool {
+        word & HERE == 0
     }
 
     /// Whether it has one guard, and no care is needed.
@@ -73,20 +80,13 @@ pub(super) struct Record {
     word: AtomicUsize,
     /// Its place in the registry.
     number: usize,
-    /// The thread's lane; of no use with [`NO_LANE`].
+    /// The thread's lane; of no use if it has none.
     lane: Lane,
-    /// What a section has to do that is usually not needed: a bit set of [`FENCE`], [`STEP`] and
-    /// [`NO_LANE`]. Read by the thread that
-    /// has the record, written by waiters under no lock.
-    extra: AtomicU8,
+    /// If not, there are more threads than lanes, and this one counts on shared words.
+    has_lane: bool,
+    /// The reader runs the fence itself: the system has no membarrier.
+    fence: bool,
 }
-
-/// The reader runs the fence itself: the system has no membarrier.
-const FENCE: u8 = 1;
-/// A waiter looks at the word and has to see it change.
-const STEP: u8 = 2;
-/// There are more threads than lanes: this one counts on shared words.
-const NO_LANE: u8 = 4;
 
 #[derive(Default)]
 struct Registry {
@@ -123,7 +123,8 @@ global! {
         word: AtomicUsize::new(word::CARE),
         number: usize::MAX,
         lane: Lane::NONE,
-        extra: AtomicU8::new(NO_LANE),
+        has_lane: false,
+        fence: false,
     };
 }
 
@@ -192,12 +193,14 @@ impl Registry {
             }
             None => {
                 let number = self.records.len();
-                let (lane, no_lane) = match Lane::new(number) {
-                    Some(lane) => (lane, 0),
-                    None => (Lane::NONE, NO_LANE),
-                };
-                let extra = AtomicU8::new(no_lane | if fence { FENCE } else { 0 });
-                let record = Box::leak(Box::new(Record { word: AtomicUsize::new(0), number, lane, extra }));
+                let lane = Lane::new(number);
+                let record = Box::leak(Box::new(Record {
+                    word: AtomicUsize::new(0),
+                    number,
+                    lane: lane.unwrap_or(Lane::NONE),
+                    has_lane: lane.is_some(),
+                    fence,
+                }));
                 record.word.store(record.idle(), Ordering::Relaxed);
                 self.records.push(record);
                 self.owners.push(owner);
@@ -260,14 +263,10 @@ impl Record {
         self.word.load(Ordering::Relaxed)
     }
 
-    /// Which section the thread is in, if it is in one: to be compared, not to be believed. It changes with the next one,
-    /// which is asked for hereby.
+    /// Which section the thread is in, if it is in one: to be compared, not to be believed.
     pub(super) fn section(&self) -> Option<usize> {
         let word = self.word.load(Ordering::Relaxed);
-        word::is_inside(word).then(|| {
-            self.extra.fetch_or(STEP, Ordering::Relaxed);
-            word::section(word)
-        })
+        word::is_inside(word).then(|| word::section(word))
     }
 
     /// Writes the word, which only the thread that has the record does: there is no locked instruction.
@@ -299,7 +298,7 @@ impl Record {
         }
         assert!((1..word::GUARDS).contains(&(word & word::GUARDS)), "{TOO_MANY}");
         self.begin(word);
-        if self.needs(FENCE) {
+        if self.fence {
             // In the place of light [S1], without a membarrier.
             fence("S1", Ordering::SeqCst);
         }
@@ -329,11 +328,7 @@ impl Record {
 
     /// The lower half of the word outside of sections.
     fn idle(&self) -> usize {
-        if self.needs(FENCE) { word::CARE } else { 0 }
-    }
-
-    fn needs(&self, extra: u8) -> bool {
-        self.extra.load(Ordering::Relaxed) & extra != 0
+        if self.fence || !self.has_lane { word::CARE } else { 0 }
     }
 }
 
@@ -347,6 +342,7 @@ pub(super) fn read_lock() -> &'static Record {
         record.begin(word);
         record
     } else {
+        cold_path();
         record.begin_carefully(word)
     }
 }
@@ -380,15 +376,15 @@ pub(super) fn is_in_section() -> bool {
 #[inline(always)]
 pub(super) fn count_in_section(count: impl Fn(Lane) -> bool) -> bool {
     let record = HERE.with(|here| here.record.get());
-    if record.extra.load(Ordering::Relaxed) != 0 || word::is_inside(record.get()) {
+    let word = record.get();
+    if !word::is_idle(word) {
+        cold_path();
         return count_carefully(count);
     }
-    // Release [S5], light [S1], Release [S3]: as in `set` and `begin`. Constants, because an addition would have to wait
-    // for the one before, twice in each section; so the word is the same in every such section, and a waiter who keeps
-    // finding it so asks for steps.
-    record.begin(1);
+    record.begin(word.wrapping_add(1));
     let counted = count(record.lane);
-    record.set(0, "S3");
+    // The word is not loaded again: it would have to wait for the store.
+    record.set(word::after(word.wrapping_add(1)), "S3");
     counted
 }
 
@@ -399,7 +395,7 @@ fn count_carefully(count: impl Fn(Lane) -> bool) -> bool {
     if record.is_nobody() {
         record = HERE.with(take);
     }
-    if record.needs(NO_LANE) {
+    if !record.has_lane {
         return false;
     }
     if is_in_section() {
@@ -436,16 +432,10 @@ pub(super) fn wait_for_readers(name: Namer<'_>) {
         let seen = look();
         let mut backoff = Backoff::default();
         while word::is_inside(seen) && word::is_same_section(seen, look()) {
-            // A thread that counts all the time may be in another section at each look: have it make a difference.
-            record.extra.fetch_or(STEP, Ordering::Relaxed);
             backoff.snooze();
             if backoff.is_asleep() {
                 suspects.look(&records, number);
             }
-        }
-        // If another waiter still wants it, he sets it again at his next look.
-        if record.needs(STEP) {
-            record.extra.fetch_and(!STEP, Ordering::Relaxed);
         }
     }
 }
