@@ -136,9 +136,12 @@ impl Core {
         ended
     }
 
-    /// Tells whoever listens. Under no lock.
+    /// Tells whoever listens. Under no lock; but the switch under way may be this thread's to finish, so a listener that
+    /// waited for this count would wait for itself: that panics, as in a callback.
     pub(super) fn tell<F: Flavor>(&self, step: Step) {
-        trace::emit(step, F::NAME, || self.name());
+        if trace::ON {
+            within(self.key(), || trace::emit(step, F::NAME, || self.name()));
+        }
     }
 
     /// Blocks until `done`, or until the deadline; the queues go on meanwhile.

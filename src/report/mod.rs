@@ -137,9 +137,10 @@ global! {
 /// are events of the target `percpu_ref`: misuse and panics of the level ERROR, stalls of the level WARN.
 ///
 /// # Context
-/// Any thread; never blocks for long. The hook runs in whichever thread finds the mistake, under no lock and in no section of
-/// ours: in a `put`, in a `kill_sync`, in a wait, or in the thread that runs callbacks. It may use any ref, but should not wait for one. If it
-/// panics, the panic goes no further.
+/// Any thread; never blocks for long. The hook runs in whichever thread finds the mistake, under no lock and in no section
+/// of ours: in a `put`, in a `kill_sync`, in a wait, or in the thread that runs callbacks. It may use any ref, but should
+/// wait for none, and for no grace period: the one that is reported as stalled is this thread's to end. If it panics, the
+/// panic goes no further.
 ///
 /// # Examples
 /// ```

@@ -210,7 +210,7 @@ pub(crate) fn stalls() -> u64 {
 }
 
 /// Has every wait that begins later and lasts for longer than `limit` [reported](crate::set_report_hook), once; `None`:
-/// none is. Ten seconds unless told otherwise.
+/// none is. Ten seconds unless told otherwise, and a millisecond at least.
 ///
 /// Waits for the release of a ref (`wait_zero`, [`Drain::wait`](crate::Drain::wait) and their timed forms; a
 /// [`Drain`](crate::Drain) that is awaited when it is polled again later, since it has no thread of its own), for a switch or a
@@ -230,6 +230,7 @@ pub(crate) fn stalls() -> u64 {
 /// set_stall_after(Some(Duration::from_secs(60))); // some of our requests take long
 /// ```
 pub fn set_stall_after(limit: Option<Duration>) {
+    let limit = limit.map(|limit| limit.max(Duration::from_millis(1)));
     let nanoseconds = limit.map_or(NEVER, |limit| u64::try_from(limit.as_nanos()).unwrap_or(NEVER));
     LIMIT.store(nanoseconds, Ordering::Relaxed);
 }
