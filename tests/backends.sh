@@ -32,7 +32,7 @@ lane() {
                 sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
             for binary in $binaries; do
                 # Threads take turns there, and everything takes twenty times as long: one test at a time, and patience.
-                PERCPU_REF_PATIENCE=20 PERCPU_REF_STRESS_SECONDS=10 PERCPU_REF_EXPECT_BACKEND=membarrier \
+                PERCPU_REF_PATIENCE=20 PERCPU_REF_STRESS_SECONDS=10 PROPTEST_CASES=20 PERCPU_REF_EXPECT_BACKEND=membarrier \
                     valgrind --quiet --error-exitcode=99 --fair-sched=yes "$binary" --quiet --test-threads=1
             done
             ;;
