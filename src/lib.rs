@@ -4,6 +4,8 @@
 //! without a shared cache line, and [`kill`](PercpuRef::kill) ends them without a race.
 //!
 //! Start with the [guide](guide::which_call_when).
+//!
+#![doc = include_str!("../docs/picture.svg")]
 
 pub mod guide;
 mod percpu;
