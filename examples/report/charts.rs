@@ -102,11 +102,12 @@ fn titles(area: &Area, title: &str, below: &str) -> Drawn {
     write(area, below, (24, 49), 13, &FAINT, HPos::Left)
 }
 
-/// A round number that is at least this.
-fn round_up(number: f64) -> f64 {
+/// A round number that is at least this, and in how many parts it falls that are round, too.
+fn round_up(number: f64) -> (f64, i32) {
     let power = 10_f64.powf(number.log10().floor());
-    let step = [1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0].into_iter().find(|step| step * power >= number);
-    step.unwrap_or(10.0) * power
+    let tops = [(1.0, 5), (1.5, 3), (2.0, 4), (3.0, 3), (4.0, 4), (5.0, 5), (6.0, 3), (8.0, 4), (10.0, 5)];
+    let (top, parts) = tops.into_iter().find(|(top, _)| top * power >= number).unwrap_or((10.0, 5));
+    (top * power, parts)
 }
 
 /// What taking and dropping a reference costs, by threads.
@@ -128,7 +129,7 @@ fn threads(run: &Run) -> Result<String, String> {
         series.push(("Sched without rseq", &SKY, rows.into_iter().map(|row| &row.ours).collect()));
     }
     let columns = series.iter().map(|one| one.2.len()).max().unwrap_or(0);
-    let top = round_up(series.iter().flat_map(|one| &one.2).map(|figure| figure.median).fold(1.0, f64::max));
+    let (top, parts) = round_up(series.iter().flat_map(|one| &one.2).map(|figure| figure.median).fold(1.0, f64::max));
     let (left, right, above, below) = (64, WIDTH - 190, 84, 356);
     let x = |column: usize| left + 24 + (right - left - 48) * column as i32 / (columns as i32 - 1).max(1);
     let y = |nanos: f64| below - ((below - above) as f64 * nanos / top) as i32;
@@ -139,8 +140,8 @@ fn threads(run: &Run) -> Result<String, String> {
             "Take and drop a reference, everybody on one object",
             &format!("ns of CPU time for one, median; {} CPUs. Flat is perfect, lower is better.", run.machine.cpus),
         )?;
-        for step in 0..=4 {
-            let nanos = top * f64::from(step) / 4.0;
+        for step in 0..=parts {
+            let nanos = top * f64::from(step) / f64::from(parts);
             line(area, vec![(left, y(nanos)), (right, y(nanos))], &GRID, 1)?;
             let label = if nanos.fract() == 0.0 { format!("{nanos:.0}") } else { format!("{nanos:.1}") };
             write(area, &label, (left - 10, y(nanos)), 13, &FAINT, HPos::Right)?;

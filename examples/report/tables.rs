@@ -97,8 +97,8 @@ struct Source {
     group: &'static str,
     /// How its work begins.
     work: &'static str,
-    /// Whether the row's rival is the new way, and not ours.
-    new_is_rival: bool,
+    /// Set where the row has the old way as ours and the new one as its rival: the name of the old one.
+    old_is: Option<&'static str>,
 }
 
 const SOURCES: &[Source] = &[
@@ -107,37 +107,37 @@ const SOURCES: &[Source] = &[
         says: "the loop of get, copy, put, copy is 15 % slower with the old ones",
         group: "read_section",
         work: "get, copy, put, copy (2013)",
-        new_is_rival: true,
+        old_is: Some("copies, Plain"),
     },
     Source {
         change: "2017, ptr_ring: clear in batches",
         says: "1.84 to 2.00 million packets a second: +9 %",
         group: "claims",
         work: "2017, clear in batches",
-        new_is_rival: false,
+        old_is: None,
     },
     Source {
         change: "2017, and consume in batches",
         says: "1.84 to 2.30 million packets a second: +25 %",
         group: "claims",
         work: "2017, and consume",
-        new_is_rival: false,
+        old_is: None,
     },
     Source {
         change: "2021, ptr_ring: move the head before clearing",
         says: "6.2 % less time in one thread, 7.6 % less in two",
         group: "claims",
         work: "2021, move the head first",
-        new_is_rival: false,
+        old_is: None,
     },
     Source {
         change: "here, ptr_ring: the credit rule after the kernel's",
         says: "-",
         group: "claims",
         work: "the credit rule",
-        new_is_rival: false,
+        old_is: None,
     },
-    Source { change: "nothing: how much noise is", says: "-", group: "claims", work: "control", new_is_rival: false },
+    Source { change: "nothing: how much noise is", says: "-", group: "claims", work: "control", old_is: None },
 ];
 
 /// What stands in the place of a view. `named` are the views that have a place of their own somewhere.
@@ -272,6 +272,7 @@ fn rivals(rows: &[Row]) -> String {
 fn goals(run: &Run) -> String {
     let line = |(name, rows): (&String, &Vec<Row>)| {
         let with_goal: Vec<&Row> = rows.iter().filter(|row| row.met.is_some()).collect();
+        let one_work = with_goal.iter().all(|row| row.work == with_goal[0].work);
         let missed: Vec<String> = with_goal
             .iter()
             .filter(|row| row.met == Some(false))
@@ -282,12 +283,9 @@ fn goals(run: &Run) -> String {
                 } else {
                     format!(" on {}", row.backend)
                 };
-                format!(
-                    "{}{rival}{backend} ({}, goal {})",
-                    row.ours.name,
-                    short(row.value),
-                    row.goal.map_or("-".into(), goal_text)
-                )
+                let work = if one_work { String::new() } else { format!("{}: ", row.work) };
+                let goal = row.goal.map_or("-".into(), goal_text);
+                format!("{work}{}{rival}{backend} ({}, goal {goal})", row.ours.name, short(row.value))
             })
             .collect();
         let missed = if missed.is_empty() { "-".into() } else { missed.join("; ") };
@@ -305,7 +303,10 @@ fn summary(run: &Run) -> Result<String, String> {
     let line = |summary: &Summary| {
         let row = run.row(summary.group, summary.backend, summary.work, summary.ours.0, summary.rival.0)?;
         let rival = row.rival.as_ref().ok_or("a row of the summary has no rival")?;
-        let figure = |name: &str, median: f64| format!("{name}: {} {}", short(median), row.unit);
+        let figure = |name: &str, median: f64| match (row.unit.as_str(), median) {
+            ("ns", 1000.0..) => format!("{name}: {} us", short(median / 1000.0)),
+            (unit, median) => format!("{name}: {} {unit}", short(median)),
+        };
         Ok(vec![
             summary.what.into(),
             figure(summary.ours.1, row.ours.median),
@@ -321,17 +322,21 @@ fn summary(run: &Run) -> Result<String, String> {
 fn sources(run: &Run) -> Result<String, String> {
     let mut table = Vec::new();
     for source in SOURCES {
-        let rows = run.group(source.group)?.iter().filter(|row| row.work.starts_with(source.work));
+        let is_it =
+            |row: &&Row| row.work.starts_with(source.work) && source.old_is.is_none_or(|old| row.ours.name == old);
+        let rows = run.group(source.group)?.iter().filter(is_it);
         let before = table.len();
         for row in rows {
             let rival = row.rival.as_ref().ok_or_else(|| format!("{} has no rival", row.work))?;
-            let (new, old) = if source.new_is_rival { (rival, &row.ours) } else { (&row.ours, rival) };
+            let (new, old) = if source.old_is.is_some() { (rival, &row.ours) } else { (&row.ours, rival) };
             let gain = |new: f64, old: f64| format!("{:+.0} %", (old / new - 1.0) * 100.0);
+            // Said once, not in every row of the change.
+            let first_only = |text: &str| if table.len() == before { text.to_owned() } else { String::new() };
             let case = row.work.split_once(": ").map_or("", |(_, case)| case);
             let backend = if row.backend == "-" { String::new() } else { format!("`{}`", row.backend) };
             table.push(vec![
-                source.change.into(),
-                source.says.into(),
+                first_only(source.change),
+                first_only(source.says),
                 format!("{case}{backend}"),
                 format!("{} ({})", short(old.median), short(old.min)),
                 format!("{} ({})", short(new.median), short(new.min)),
