@@ -11,9 +11,9 @@
 //! a clean heap, runs in a child process of its own, with its rivals.
 
 mod cell;
-mod claims;
 mod get_put;
 mod harness;
+mod history;
 mod kill;
 mod machine;
 mod read_section;
@@ -53,6 +53,8 @@ struct Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 enum Group {
+    /// What the kernel's history claims for its changes, old against new
+    History,
     /// Read-side critical sections, and the microbenchmark of 2013
     ReadSection,
     /// Taking and dropping a reference
@@ -67,8 +69,6 @@ enum Group {
     Scale,
     /// Handing pointers from thread to thread
     Ring,
-    /// What the kernel's history claims for its changes
-    Claims,
 }
 
 /// What one process measures.
@@ -90,8 +90,9 @@ impl Group {
     /// The parts that run in children, and the backend each asks for.
     fn children(self) -> &'static [(Part, &'static str)] {
         match self {
+            Self::History => &[],
             Self::ReadSection | Self::GetPut | Self::Weak | Self::Cell => &[(Part::Membarrier, "membarrier")],
-            Self::Kill | Self::Ring | Self::Claims => &[],
+            Self::Kill | Self::Ring => &[],
             Self::Scale => {
                 &[(Part::Refs, ""), (Part::Threads, ""), (Part::Threads, "membarrier"), (Part::ThreadsPlain, "")]
             }
@@ -109,6 +110,7 @@ impl Group {
 
     fn run(self, part: Part) -> Vec<Row> {
         match self {
+            Self::History => history::run(),
             Self::ReadSection => read_section::run(part),
             Self::GetPut => get_put::run(part),
             Self::Weak => weak::run(part),
@@ -116,7 +118,6 @@ impl Group {
             Self::Kill => kill::run(),
             Self::Scale => scale::run(part),
             Self::Ring => ring_rows::run(),
-            Self::Claims => claims::run(),
         }
     }
 }

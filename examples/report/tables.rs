@@ -112,32 +112,32 @@ const SOURCES: &[Source] = &[
     Source {
         change: "2017, ptr_ring: clear in batches",
         says: "1.84 to 2.00 million packets a second: +9 %",
-        group: "claims",
+        group: "history",
         work: "2017, clear in batches",
         old_is: None,
     },
     Source {
         change: "2017, and consume in batches",
         says: "1.84 to 2.30 million packets a second: +25 %",
-        group: "claims",
+        group: "history",
         work: "2017, and consume",
         old_is: None,
     },
     Source {
         change: "2021, ptr_ring: move the head before clearing",
         says: "6.2 % less time in one thread, 7.6 % less in two",
-        group: "claims",
+        group: "history",
         work: "2021, move the head first",
         old_is: None,
     },
     Source {
         change: "here, ptr_ring: the credit rule after the kernel's",
         says: "-",
-        group: "claims",
+        group: "history",
         work: "the credit rule",
         old_is: None,
     },
-    Source { change: "nothing: how much noise is", says: "-", group: "claims", work: "control", old_is: None },
+    Source { change: "nothing: how much noise is", says: "-", group: "history", work: "control", old_is: None },
 ];
 
 /// What stands in the place of a view. `named` are the views that have a place of their own somewhere.
