@@ -90,12 +90,12 @@ impl Group {
     /// The parts that run in children, and the backend each asks for.
     fn children(self) -> &'static [(Part, &'static str)] {
         match self {
-            Self::History => &[],
             Self::ReadSection | Self::GetPut | Self::Weak | Self::Cell => &[(Part::Membarrier, "membarrier")],
             Self::Kill | Self::Ring => &[],
             Self::Scale => {
                 &[(Part::Refs, ""), (Part::Threads, ""), (Part::Threads, "membarrier"), (Part::ThreadsPlain, "")]
             }
+            Self::History => &[],
         }
     }
 
