@@ -165,9 +165,25 @@ pub(crate) fn short(number: f64) -> String {
 }
 
 fn lines(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
-    let mut text = format!("| {} |\n|{}\n", head.join(" | "), "---|".repeat(head.len()));
+    let line =
+        |cells: &mut dyn Iterator<Item = &str>| format!("| {} |\n", cells.map(as_text).collect::<Vec<_>>().join(" | "));
+    let mut text = line(&mut head.iter().copied());
+    text.push_str(&format!("|{}\n", "---|".repeat(head.len())));
     for row in rows {
-        text.push_str(&format!("| {} |\n", row.join(" | ")));
+        text.push_str(&line(&mut row.iter().map(String::as_str)));
+    }
+    text
+}
+
+/// Types with parameters are no tags.
+fn as_text(cell: &str) -> String {
+    let mut text = String::new();
+    let mut rest = cell.chars().peekable();
+    while let Some(c) = rest.next() {
+        if c == '<' && rest.peek().is_some_and(|next| next.is_alphabetic()) {
+            text.push('\\');
+        }
+        text.push(c);
     }
     text
 }
@@ -235,37 +251,40 @@ fn rows(rows: &[Row]) -> String {
     lines(&head, rows.iter().map(line))
 }
 
-/// A group as ratios: a line for each of our contenders, a column for each rival.
+/// A group as ratios: a table for each of our contenders, with a line for each work and a column for each rival.
 fn rivals(rows: &[Row]) -> String {
-    let mut columns: Vec<&str> = Vec::new();
-    let mut keys: Vec<(&str, &str, &str)> = Vec::new();
-    for row in rows {
-        if let Some(rival) = &row.rival {
-            if !columns.contains(&rival.name.as_str()) {
-                columns.push(&rival.name);
-            }
-            let key = (row.work.as_str(), row.backend.as_str(), row.ours.name.as_str());
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
+    let ours = distinct(rows.iter().map(|row| row.ours.name.as_str()));
+    let tables = ours.into_iter().map(|ours| {
+        let rows: Vec<&Row> = rows.iter().filter(|row| row.ours.name == ours).collect();
+        let works = distinct(rows.iter().map(|row| row.work.as_str()));
+        let columns = distinct(rows.iter().filter_map(|row| row.rival.as_ref()).map(|rival| rival.name.as_str()));
+        let cell = |work: &str, column: &str| {
+            let is_it = |row: &&&Row| row.work == work && row.rival.as_ref().is_some_and(|rival| rival.name == column);
+            rows.iter().find(is_it).map_or(String::new(), |row| {
+                let goal = row.goal.map_or(String::new(), |_| format!(", {}", verdict(row)));
+                format!("{:.2} ({:.2}){goal}", row.value, row.value_of_minima)
+            })
+        };
+        let ours = format!("`{ours}` against");
+        let head: Vec<&str> = [ours.as_str()].into_iter().chain(columns.iter().copied()).collect();
+        let line = |work: &&str| {
+            let cells = columns.iter().map(|column| cell(work, column));
+            [(*work).to_owned()].into_iter().chain(cells).collect()
+        };
+        lines(&head, works.iter().map(line))
+    });
+    tables.collect::<Vec<_>>().join("\n")
+}
+
+/// Each of them once, in the order of their first occurrence.
+fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut once = Vec::new();
+    for name in names {
+        if !once.contains(&name) {
+            once.push(name);
         }
     }
-    let cell = |key: &(&str, &str, &str), column: &str| {
-        let is_it = |row: &&Row| {
-            (row.work.as_str(), row.backend.as_str(), row.ours.name.as_str()) == *key
-                && row.rival.as_ref().is_some_and(|rival| rival.name == column)
-        };
-        rows.iter().find(is_it).map_or(String::new(), |row| {
-            let goal = row.goal.map_or(String::new(), |_| format!(", {}", verdict(row)));
-            format!("{:.2} ({:.2}){goal}", row.value, row.value_of_minima)
-        })
-    };
-    let head: Vec<&str> = ["work", "ours"].into_iter().chain(columns.iter().copied()).collect();
-    let line = |key: &(&str, &str, &str)| {
-        let (work, _, ours) = *key;
-        [work.to_owned(), ours.to_owned()].into_iter().chain(columns.iter().map(|column| cell(key, column))).collect()
-    };
-    lines(&head, keys.iter().map(line))
+    once
 }
 
 /// How many goals each group meets, and which it misses.
