@@ -5,6 +5,8 @@
 //!
 //! Start with the [guide](guide::which_call_when).
 //!
+#![doc = include_str!("../docs/picture.svg")]
+//!
 //! # Features
 //!
 //! | feature | what it adds |
