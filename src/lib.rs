@@ -5,6 +5,7 @@
 //!
 //! Start with the [guide](guide::which_call_when).
 
+mod gate;
 pub mod guide;
 mod percpu;
 mod percpu_ref;
@@ -16,6 +17,7 @@ mod sync;
 #[cfg(not(percpu_ref_loom))]
 mod sys;
 
+pub use gate::{Closed, Entering, Freezing, Frozen, Gate, GateBuilder, OwnedPass, Pass};
 pub use percpu_ref::{
     AlreadyDying, Builder, Mode, NotReinitable, OutOfMemory, Outstanding, PercpuRef, Ref, ReviveError, Start,
 };

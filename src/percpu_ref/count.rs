@@ -114,8 +114,13 @@ impl Core {
         self.cells.side()
     }
 
-    pub(super) fn name(&self) -> Option<Cow<'static, str>> {
+    pub(crate) fn name(&self) -> Option<Cow<'static, str>> {
         self.slow.lock().as_ref().and_then(|cold| cold.name.clone())
+    }
+
+    /// Announces that a release has returned, that a switch is over, or that neither will ever happen.
+    pub(crate) fn event(&self) -> &Event {
+        &self.slow.side
     }
 
     /// What marks a callback of this count on its thread.
@@ -239,7 +244,7 @@ impl Core {
         state::is_dead(self.shared.load(Ordering::Acquire))
     }
 
-    pub(super) fn is_saturated(&self) -> bool {
+    pub(crate) fn is_saturated(&self) -> bool {
         state::region(self.shared.load(Ordering::Relaxed)) == Region::Saturated
     }
 
@@ -262,7 +267,7 @@ impl Core {
     }
 
     /// References that users hold; exact if nobody counts meanwhile. A saturated count tells nothing.
-    pub(super) fn references_of_users(&self) -> u64 {
+    pub(crate) fn references_of_users(&self) -> u64 {
         if self.is_saturated() {
             return 0;
         }

@@ -30,7 +30,8 @@ use std::time::{Duration, Instant};
 
 /// What has to happen next, after the lock has been dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
+#[must_use = "a switch that nobody finishes never ends"]
+pub(crate) enum Next {
     /// Somebody else finishes the switch.
     Nothing,
     /// The cells were open: a grace period, then `finish`.
@@ -61,7 +62,7 @@ impl Core {
     }
 
     /// Marks the count dead and begins the switch; `confirm` comes back if somebody was first.
-    fn begin_kill(&self, confirm: Option<Confirm>) -> Result<Next, Option<Confirm>> {
+    pub(crate) fn begin_kill(&self, confirm: Option<Confirm>) -> Result<Next, Option<Confirm>> {
         let mut cold = self.slow.lock();
         if state::is_dead(self.shared.load(Ordering::Relaxed)) {
             return Err(confirm);
@@ -126,7 +127,7 @@ impl Core {
     }
 
     /// Blocks until `done`, or until the deadline; the queues go on meanwhile.
-    fn wait<F: Flavor>(&self, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
+    pub(crate) fn wait<F: Flavor>(&self, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
         if done() {
             return true;
         }
@@ -215,23 +216,35 @@ impl Core {
                 self.wait_until_idle::<F>();
                 continue;
             }
-            // Release [T2]: pairs with Acquire [T1] in `tryget_live`.
-            self.shared
-                .fetch_update(order("T2", Ordering::Release), Ordering::Relaxed, |word| {
-                    (!state::is_zero(word)).then_some((word & !DEAD) | FIRST)
-                })
-                .map_err(|_| ReviveError::Released)?;
-            // In its own confirm, the kill has not dropped the first reference yet, and now it will not.
-            self.flags().fetch_and(!flag::KILLING, Ordering::Relaxed);
-            if !self.has(flag::BUSY) {
-                self.open_again();
-            }
-            return Ok(());
+            return self.revive();
         }
     }
 
+    /// Takes a kill back without waiting for it: if it is still under way, its confirms run in spite of that. For whoever
+    /// has given it none, and orders kills and revivals himself.
+    pub(crate) fn resurrect_now(&self) -> Result<(), ReviveError> {
+        let _cold = self.slow.lock();
+        self.revive()
+    }
+
+    /// Under the lock, for a dead count that may be revived.
+    fn revive(&self) -> Result<(), ReviveError> {
+        // Release [T2]: pairs with Acquire [T1] in `tryget_live`.
+        self.shared
+            .fetch_update(order("T2", Ordering::Release), Ordering::Relaxed, |word| {
+                (!state::is_zero(word)).then_some((word & !DEAD) | FIRST)
+            })
+            .map_err(|_| ReviveError::Released)?;
+        // A kill under way has not dropped the first reference yet, and now it will not.
+        self.flags().fetch_and(!flag::KILLING, Ordering::Relaxed);
+        if !self.has(flag::BUSY) {
+            self.open_again();
+        }
+        Ok(())
+    }
+
     /// As [`PercpuRef::reinit`](super::PercpuRef::reinit).
-    pub(super) fn reinit(&self) -> Result<(), ReviveError> {
+    pub(crate) fn reinit(&self) -> Result<(), ReviveError> {
         let _cold = self.slow.lock();
         if !state::is_dead(self.shared.load(Ordering::Relaxed)) {
             return Err(ReviveError::NotDying);
@@ -269,7 +282,7 @@ fn finish_for<H: Handle>(handle: &H, quiescent: Option<Quiescent>) {
 }
 
 /// Runs the rest of a switch in the callback thread.
-fn finish_later<H: Handle>(handle: &H, next: Next) {
+pub(crate) fn finish_later<H: Handle>(handle: &H, next: Next) {
     let handle = handle.clone();
     match next {
         Next::Nothing => {}
@@ -278,16 +291,15 @@ fn finish_later<H: Handle>(handle: &H, next: Next) {
     }
 }
 
-/// Runs the rest of a switch here.
-fn finish_here<H: Host>(host: &H, next: Next) {
+/// Runs the rest of a switch here, or waits for whoever does; true if it released here.
+pub(crate) fn finish_here<H: Host>(host: &H, next: Next) -> bool {
     match next {
-        Next::Nothing => host.core().wait_until_idle::<H::Flavor>(),
-        Next::GracePeriod => {
-            finish(host, Some(H::Flavor::wait_for_counters()));
+        Next::Nothing => {
+            host.core().wait_until_idle::<H::Flavor>();
+            false
         }
-        Next::Finish => {
-            finish(host, None);
-        }
+        Next::GracePeriod => finish(host, Some(H::Flavor::wait_for_counters())),
+        Next::Finish => finish(host, None),
     }
 }
 
@@ -326,7 +338,7 @@ pub(crate) fn kill<H: Handle>(handle: &H, confirm: Option<Confirm>) -> Result<()
 pub(crate) fn kill_sync<H: Host>(host: &H) -> Result<(), AlreadyDying> {
     host.core().assert_may_wait::<H::Flavor>("kill_sync");
     let next = host.core().begin_kill(None).map_err(|_| AlreadyDying)?;
-    finish_here(host, next);
+    let _released = finish_here(host, next);
     Ok(())
 }
 
@@ -354,6 +366,6 @@ pub(super) fn switch_to_atomic_sync<H: Host>(host: &H) {
             }
             core.begin_switch(&mut cold, None)
         };
-        finish_here(host, next);
+        let _released = finish_here(host, next);
     }
 }
