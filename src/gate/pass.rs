@@ -67,10 +67,19 @@ impl<F: Flavor> Drop for Pass<'_, F> {
     }
 }
 
-/// Drops a reference; a put, as long as the gate is open.
+/// Drops a reference: a put.
 #[inline(always)]
 fn leave<F: Flavor>(inside: &Inner<F>) {
-    if count::put(inside) {
+    if !inside.core.put_in_cell() {
+        leave_slowly(inside);
+    }
+}
+
+/// In one piece, so that the way above has nothing to keep for it.
+#[cold]
+#[inline(never)]
+fn leave_slowly<F: Flavor>(inside: &Inner<F>) {
+    if count::put_elsewhere(inside) {
         inside.drained();
     }
 }

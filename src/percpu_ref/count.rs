@@ -137,6 +137,12 @@ impl Core {
         }
     }
 
+    /// Drops a reference in a cell; false if that is to be done [elsewhere](put_elsewhere).
+    #[inline(always)]
+    pub(crate) fn put_in_cell(&self) -> bool {
+        self.cells.add::<-1>()
+    }
+
     /// Takes `n` references; the caller holds one.
     #[inline]
     pub(crate) fn get_many<F: Flavor>(&self, n: usize) {
@@ -298,10 +304,15 @@ impl Core {
 /// the reference nothing here touches it. Until this returns true it is needed, and then the caller may give it up.
 #[inline(always)]
 pub(crate) fn put<H: Host>(host: &H) -> bool {
-    !host.core().cells.add::<-1>() && {
+    !host.core().put_in_cell() && {
         cold_path();
-        put_slowly(host, 1)
+        put_elsewhere(host)
     }
+}
+
+/// What [`put`] does where the cells are shut.
+pub(crate) fn put_elsewhere<H: Host>(host: &H) -> bool {
+    put_slowly(host, 1)
 }
 
 /// Drops `n` references, and releases if they were the last; true if so.
