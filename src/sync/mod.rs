@@ -59,13 +59,16 @@ impl Quiescent {
 }
 
 /// A lane for a thread to count in.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub struct Lane {
     /// From lane 0's cell to this one's.
     offset: usize,
 }
 
 impl Lane {
+    /// Of no use: it stands where a lane is missing.
+    pub(crate) const NONE: Self = Self { offset: 0 };
+
     /// Lane number `lane`, if there is one.
     pub(crate) fn new(lane: usize) -> Option<Self> {
         (lane < restartable::THREAD_LANES).then(|| Self { offset: lane * restartable::LANE })
