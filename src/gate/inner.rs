@@ -215,14 +215,14 @@ impl<F: Flavor> Inner<F> {
     pub(super) fn wait_until_drained(&self, limit: Option<Duration>) -> Result<(), Outstanding> {
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         self.core.wait::<F>(deadline, || self.is_drained() || self.core.is_saturated());
-        self.look_whether_drained()
+        if self.is_drained() { Ok(()) } else { Err(self.core.outstanding()) }
     }
 
-    /// Whether nobody is inside now; the caller has a share.
+    /// Whether nobody is inside, after the grace period; the caller has a share.
     pub(super) fn look_whether_drained(&self) -> Result<(), Outstanding> {
-        // The last one has left, and somebody is about to say so: nothing of the program's is in the way.
-        let drained = || self.is_drained() || (self.core.is_zero() && self.core.wait::<F>(None, || self.is_drained()));
-        if drained() { Ok(()) } else { Err(self.core.outstanding()) }
+        // At zero the last one has left, and somebody is about to say so: nothing of the program's is in the way.
+        let limit = if self.core.is_zero() { None } else { Some(Duration::ZERO) };
+        self.wait_until_drained(limit)
     }
 
     /// The same for a future: if not, `waker` is woken when it is so.

@@ -68,7 +68,8 @@ use std::time::Duration;
 ///
 /// Everything here may be called in callbacks of refs and of [`Flavor::call`], also what blocks: the other callbacks go
 /// on. A gate itself has no callbacks. A forked child has a copy of the gate as it was: what other threads of the parent
-/// held, passes and shares, stays out in the child, where nobody can give it back.
+/// held, passes and shares, stays out in the child, where nobody can give it back, and a freeze that another thread was in the
+/// middle of never ends there. So a child should wait for such a gate with a limit only.
 ///
 /// # Examples
 /// ```
@@ -298,7 +299,7 @@ impl<F: Flavor> Gate<F> {
     ///
     /// # Errors
     /// [`Outstanding`] says how many were still inside; before the end of the grace period that number includes one of the
-    /// gate's own.
+    /// gate's own. Zero: the last one was just leaving.
     ///
     /// # Examples
     /// ```

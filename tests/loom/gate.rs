@@ -115,7 +115,7 @@ both! {
     }
 
     /// The first thaw of two wakes nobody, the second one does.
-    fn the_last_of_two_freezers_thaws<F>(2) {
+    fn the_last_of_two_freezers_thaws<F>(1) {
         let (gate, note) = (gate::<F>(), Note::new());
         let mine = gate.freeze();
         let freezer = thread::spawn({ let gate = gate.clone(); move || drop(gate.freeze()) });
