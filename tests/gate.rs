@@ -593,46 +593,46 @@ in_both_flavours! {
     }
 
     fn tasks_pass_through_freezes_and_stop_when_the_gate_closes<F>() {
+        const CYCLES: usize = 500;
         let gate = shared::<F>();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
-        let (inside, frozen) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+        let counter = || Arc::new(AtomicUsize::new(0));
+        let (inside, entries, frozen) = (counter(), counter(), Arc::new(AtomicBool::new(false)));
         runtime.block_on(async {
             let tasks: Vec<_> = (0..32).map(|_| {
-                let (gate, inside, frozen) = (gate.clone(), inside.clone(), frozen.clone());
+                let (gate, inside, entries, frozen) = (gate.clone(), inside.clone(), entries.clone(), frozen.clone());
                 tokio::spawn(async move {
-                    let mut entries = 0_u64;
-                    loop {
-                        let pass = match gate.enter_async().await {
-                            Ok(pass) => pass,
-                            Err(Closed) => return entries,
-                        };
+                    while let Ok(pass) = gate.enter_async().await {
                         inside.fetch_add(1, SeqCst);
                         tokio::task::yield_now().await;
                         assert!(!frozen.load(SeqCst));
                         inside.fetch_sub(1, SeqCst);
                         drop(pass);
-                        entries += 1;
+                        entries.fetch_add(1, SeqCst);
                         tokio::task::yield_now().await;
                     }
                 })
             }).collect();
-            for _ in 0..500 {
+            for _ in 0..CYCLES {
                 let share = gate.freeze_async().await;
                 frozen.store(true, SeqCst);
+                let before = entries.load(SeqCst);
                 tokio::task::yield_now().await;
                 assert_eq!(inside.load(SeqCst), 0);
                 frozen.store(false, SeqCst);
                 drop(share);
-                tokio::task::yield_now().await;
+                // Somebody gets in each time: all are waiting.
+                while entries.load(SeqCst) == before {
+                    tokio::task::yield_now().await;
+                }
             }
             gate.close();
-            let mut entries = 0;
             for task in tasks {
-                entries += task.await.unwrap();
+                task.await.unwrap();
             }
-            assert!(entries > 0);
             drop(gate.freeze_async().await);
         });
+        assert!(entries.load(SeqCst) >= CYCLES);
         assert_eq!(gate.inside(), 0);
     }
 
