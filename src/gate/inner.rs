@@ -215,7 +215,7 @@ impl<F: Flavor> Inner<F> {
     pub(super) fn wait_until_drained(&self, limit: Option<Duration>) -> Result<(), Outstanding> {
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         self.core.wait::<F>(deadline, || self.is_drained() || self.core.is_saturated());
-        if self.is_drained() { Ok(()) } else { Err(self.core.outstanding()) }
+        if self.is_drained() { Ok(()) } else { Err(self.core.outstanding_of_users()) }
     }
 
     /// Whether nobody is inside, after the grace period; the caller has a share.

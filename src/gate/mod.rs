@@ -298,8 +298,7 @@ impl<F: Flavor> Gate<F> {
     /// Inside a section of `F`.
     ///
     /// # Errors
-    /// [`Outstanding`] says how many were still inside; before the end of the grace period that number includes one of the
-    /// gate's own. Zero: the last one was just leaving.
+    /// [`Outstanding`] says how many were still inside. Zero: the grace period had not ended, or the last one was just leaving.
     ///
     /// # Examples
     /// ```

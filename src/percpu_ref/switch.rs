@@ -179,6 +179,11 @@ impl Core {
         }
     }
 
+    /// What users hold now: the same without the first reference.
+    pub(crate) fn outstanding_of_users(&self) -> Outstanding {
+        Outstanding { count: self.references_of_users(), ..self.outstanding() }
+    }
+
     /// As [`PercpuRef::switch_to_percpu`](super::PercpuRef::switch_to_percpu).
     pub(super) fn switch_to_percpu(&self) -> Result<(), NotReinitable> {
         let _cold = self.slow.lock();
