@@ -17,6 +17,9 @@ pub mod from_arc_to_shared {}
 #[doc = include_str!("../docs/guide/shutting-down.md")]
 pub mod shutting_down {}
 
+#[doc = include_str!("../docs/guide/find-a-leak.md")]
+pub mod find_a_leak {}
+
 #[doc = include_str!("../docs/guide/freeze-and-thaw.md")]
 pub mod freeze_and_thaw {}
 

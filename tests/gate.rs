@@ -327,7 +327,8 @@ in_both_flavours! {
         let gate = Gate::builder().flavor(F::default()).name(name.clone()).build();
         forget(gate.enter().unwrap());
         forget(gate.enter().unwrap().clone());
-        assert_eq!(gate.freeze_timeout(MOMENT).unwrap_err().to_string(), format!("ref `{name}` still has 2 references out"));
+        let late = gate.freeze_timeout(MOMENT).unwrap_err().to_string();
+        assert_eq!(late.lines().next(), Some(&*format!("ref `{name}` still has 2 references out")));
         drop(gate);
         let expected = if cfg!(debug_assertions) { vec![ReportKind::DroppedWithReferences(2)] } else { vec![] };
         assert_eq!(reports_on(&name), expected);
@@ -785,8 +786,6 @@ tests! {
         anywhere::<OwnedPass<Shared<Gate>>>();
         unpinned::<Entering<'_>>();
         unpinned::<Freezing<'_, Plain>>();
-        assert_eq!(size_of::<Option<Pass<'_>>>(), size_of::<usize>());
-        assert_eq!(size_of::<Gate>(), size_of::<usize>());
     }
 
     fn a_gate_may_be_a_static() {

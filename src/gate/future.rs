@@ -10,6 +10,7 @@ use super::frozen::Frozen;
 use super::inner::go_on;
 use super::pass::Pass;
 use crate::rcu::{Flavor, Sched};
+use crate::track::Origin;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -20,12 +21,13 @@ use std::task::{Context, Poll, ready};
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Entering<'a, F: Flavor = Sched> {
     gate: &'a Gate<F>,
+    origin: Origin,
     ticket: Option<u64>,
 }
 
 impl<'a, F: Flavor> Entering<'a, F> {
-    pub(super) fn new(gate: &'a Gate<F>) -> Self {
-        Self { gate, ticket: None }
+    pub(super) fn new(gate: &'a Gate<F>, origin: Origin) -> Self {
+        Self { gate, origin, ticket: None }
     }
 }
 
@@ -35,7 +37,7 @@ impl<'a, F: Flavor> Future for Entering<'a, F> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let inner = &*self.gate.inner;
         let entered = ready!(inner.poll_enter(&mut self.ticket, context.waker()));
-        Poll::Ready(entered.map(|()| Pass::new(inner)))
+        Poll::Ready(entered.map(|()| Pass::new(inner, self.origin)))
     }
 }
 

@@ -26,8 +26,10 @@ use super::wakers::{WakeAll, Wakers};
 use crate::percpu_ref::Outstanding;
 use crate::percpu_ref::count::{Core, Handle, Host};
 use crate::percpu_ref::switch::{Next, finish_here, finish_later};
-use crate::rcu::{Flavor, about_to_block, assert_no_section};
+use crate::rcu::{Flavor, about_to_block};
+use crate::report::Wait;
 use crate::sync::{Event, Packed};
+use crate::trace::Step;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -55,6 +57,16 @@ struct State {
     entering: Wakers,
     /// Those who wait for the last one inside, as far as they are futures.
     freezing: Wakers,
+}
+
+/// A thaw that has not been told yet.
+#[must_use = "those who wait have to be told"]
+struct Opened {
+    wake: WakeAll,
+    /// How the count came back.
+    step: Step,
+    /// Whether it counts per CPU at once.
+    cells: bool,
 }
 
 /// What a gate allocates; switches under way keep it alive too.
@@ -118,20 +130,28 @@ impl<F: Flavor> Inner<F> {
     /// The last one is out, and the release has returned.
     #[cold]
     pub(super) fn drained(&self) {
-        let (opened, wake) = {
+        let (opened, freezers) = {
             let mut state = self.state.lock();
             state.phase = Phase::Drained;
             match self.open(&mut state) {
-                Some(wake) => (true, wake),
-                None => (false, state.freezing.take()),
+                Some(opened) => (Some(opened), None),
+                None => (None, Some(state.freezing.take())),
             }
         };
-        if opened {
-            self.state.side.notify_all()
-        } else {
-            self.core.event().notify_all()
+        self.tell_opened(opened);
+        if let Some(freezers) = freezers {
+            self.core.event().notify_all();
+            freezers.wake();
         }
-        wake.wake();
+    }
+
+    /// What follows from a thaw, not under the lock.
+    fn tell_opened(&self, opened: Option<Opened>) {
+        if let Some(Opened { wake, step, cells }) = opened {
+            self.state.side.notify_all();
+            self.core.tell_alive::<F>(step, cells);
+            wake.wake();
+        }
     }
 
     /// Kills the count of an open gate. The caller has the rest of the switch run, not under the lock.
@@ -145,26 +165,36 @@ impl<F: Flavor> Inner<F> {
         next
     }
 
-    /// Revives the count, if nobody wants it dead and its state allows it; then those who want to get in are to be told.
-    fn open(&self, state: &mut State) -> Option<WakeAll> {
+    /// Revives the count, if nobody wants it dead and its state allows it; then that is to be told.
+    fn open(&self, state: &mut State) -> Option<Opened> {
         if state.shares > 0 || state.closed {
             return None;
         }
-        let alive = match state.phase {
+        let (alive, step) = match state.phase {
             Phase::Open => return None,
-            Phase::Freezing => self.core.resurrect_now(),
-            Phase::Drained => self.core.reinit(),
+            Phase::Freezing => (self.core.resurrect_now(), Step::Resurrect),
+            Phase::Drained => (self.core.reinit_now(), Step::Reinit),
         };
-        alive.ok()?;
+        let cells = alive.ok()?;
         state.phase = Phase::Open;
-        Some(state.entering.take())
+        Some(Opened { wake: state.entering.take(), step, cells })
     }
 
     /// Takes a share in the freeze, which the caller gives back.
     pub(super) fn take_share(&self) -> Option<Next> {
-        let mut state = self.state.lock();
-        state.shares += 1;
-        self.shut(&mut state)
+        let next = {
+            let mut state = self.state.lock();
+            state.shares += 1;
+            self.shut(&mut state)
+        };
+        self.tell_shut(next.as_ref());
+        next
+    }
+
+    fn tell_shut(&self, next: Option<&Next>) {
+        if next.is_some() {
+            self.core.tell::<F>(Step::Kill);
+        }
     }
 
     /// Gives a share back, drained or not.
@@ -174,10 +204,7 @@ impl<F: Flavor> Inner<F> {
             state.shares -= 1;
             self.open(&mut state)
         };
-        if let Some(wake) = opened {
-            self.state.side.notify_all();
-            wake.wake();
-        }
+        self.tell_opened(opened);
     }
 
     /// Keeps everybody out for good; what has to happen next.
@@ -188,6 +215,7 @@ impl<F: Flavor> Inner<F> {
             (self.shut(&mut state), state.entering.take())
         };
         self.state.side.notify_all();
+        self.tell_shut(next.as_ref());
         wake.wake();
         next
     }
@@ -214,7 +242,7 @@ impl<F: Flavor> Inner<F> {
     /// Blocks until nobody is inside; the caller has a share. An error: the time is up, or it will never be so.
     pub(super) fn wait_until_drained(&self, limit: Option<Duration>) -> Result<(), Outstanding> {
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
-        self.core.wait::<F>(deadline, || self.is_drained() || self.core.is_saturated());
+        self.core.wait::<F>(Wait::Zero, deadline, || self.is_drained() || self.core.is_saturated());
         if self.is_drained() { Ok(()) } else { Err(self.core.outstanding_of_users()) }
     }
 
@@ -247,7 +275,7 @@ impl<F: Flavor> Inner<F> {
         if self.is_closed() {
             return Err(Closed);
         }
-        assert_no_section::<F>("enter_wait");
+        self.core.assert_may_wait::<F>("enter_wait");
         F::kick();
         about_to_block();
         let mut inside = false;

@@ -5,6 +5,7 @@ use super::Gate;
 use super::inner::Inner;
 use crate::percpu_ref::count;
 use crate::rcu::{Flavor, Sched};
+use crate::track::{Holder, HolderKind, Origin};
 use std::fmt;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
@@ -38,6 +39,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 #[must_use = "dropping it at once is entering and leaving"]
 pub struct Pass<'a, F: Flavor = Sched> {
     inside: &'a Inner<F>,
+    holder: Holder,
 }
 
 // What a panic interrupts is what the program does inside, never a step of ours.
@@ -47,29 +49,39 @@ impl<F: Flavor> RefUnwindSafe for Pass<'_, F> {}
 impl<'a, F: Flavor> Pass<'a, F> {
     /// For a reference that the caller has taken.
     #[inline(always)]
-    pub(super) fn new(inside: &'a Inner<F>) -> Self {
-        Self { inside }
+    pub(super) fn new(inside: &'a Inner<F>, origin: Origin) -> Self {
+        Self { inside, holder: inside.core.holders.hold(HolderKind::Pass, origin) }
+    }
+
+    /// Takes the reference out, for a guard of another kind.
+    #[inline(always)]
+    pub(super) fn into_holder(self) -> Holder {
+        let holder = self.holder;
+        std::mem::forget(self);
+        holder
     }
 }
 
 impl<F: Flavor> Clone for Pass<'_, F> {
     #[inline]
+    #[cfg_attr(feature = "track", track_caller)]
     fn clone(&self) -> Self {
         self.inside.core.get::<F>();
-        Self { inside: self.inside }
+        Self::new(self.inside, Origin::here())
     }
 }
 
 impl<F: Flavor> Drop for Pass<'_, F> {
     #[inline]
     fn drop(&mut self) {
-        leave(self.inside);
+        leave(self.inside, self.holder);
     }
 }
 
 /// Drops a reference: a put.
 #[inline(always)]
-fn leave<F: Flavor>(inside: &Inner<F>) {
+fn leave<F: Flavor>(inside: &Inner<F>, holder: Holder) {
+    inside.core.holders.let_go(holder);
     if !inside.core.put_in_cell() {
         leave_slowly(inside);
     }
@@ -107,6 +119,7 @@ impl<F: Flavor> fmt::Debug for Pass<'_, F> {
 #[must_use = "dropping it at once is entering and leaving"]
 pub struct OwnedPass<H: Deref<Target = Gate<F>>, F: Flavor = Sched> {
     gate: H,
+    holder: Holder,
 }
 
 impl<H: Deref<Target = Gate<F>>, F: Flavor> UnwindSafe for OwnedPass<H, F> {}
@@ -115,8 +128,8 @@ impl<H: Deref<Target = Gate<F>>, F: Flavor> RefUnwindSafe for OwnedPass<H, F> {}
 impl<H: Deref<Target = Gate<F>>, F: Flavor> OwnedPass<H, F> {
     /// For a reference that the caller has taken on that very gate.
     #[inline(always)]
-    pub(super) fn new(gate: H) -> Self {
-        Self { gate }
+    pub(super) fn new(gate: H, holder: Holder) -> Self {
+        Self { gate, holder }
     }
 
     /// The gate that this is inside of.
@@ -138,7 +151,7 @@ impl<H: Deref<Target = Gate<F>>, F: Flavor> OwnedPass<H, F> {
 impl<H: Deref<Target = Gate<F>>, F: Flavor> Drop for OwnedPass<H, F> {
     #[inline]
     fn drop(&mut self) {
-        leave(&self.gate.inner);
+        leave(&self.gate.inner, self.holder);
     }
 }
 

@@ -15,12 +15,14 @@
 //!
 //! After liburcu's memb flavour.
 
+use super::suspects::{Namer, Suspects};
 use crate::sync::{
-    AtomicUsize, Backoff, Found, Lane, Mutex, OnFork, Ordering, fence, global, heavy, light, local, order,
-    register_membarrier, set_thread_lanes_in_use,
+    AtomicUsize, Backoff, Found, Identity, Lane, Mutex, OnFork, Ordering, fence, global, heavy, identity, light, local,
+    order, register_membarrier, set_thread_lanes_in_use,
 };
 use std::cell::Cell;
 use std::hint::cold_path;
+use std::time::Duration;
 
 /// The parts of a section word.
 mod word {
@@ -60,7 +62,12 @@ mod word {
 
     /// Whether a section that was open at the first look is still open at the second.
     pub(super) fn is_same_section(seen: usize, now: usize) -> bool {
-        is_inside(now) && now & !HERE == seen & !HERE
+        is_inside(now) && section(now) == section(seen)
+    }
+
+    /// Which section it is.
+    pub(super) fn section(word: usize) -> usize {
+        word & !HERE
     }
 }
 
@@ -84,12 +91,14 @@ pub(super) struct Record {
 #[derive(Default)]
 struct Registry {
     records: Vec<&'static Record>,
+    /// Whose they are, or were last.
+    owners: Vec<Identity>,
     /// The numbers of records that no thread has.
     free: Vec<usize>,
 }
 
 global! {
-    static REGISTRY: Mutex<Registry> = Mutex::new(Registry { records: Vec::new(), free: Vec::new() });
+    static REGISTRY: Mutex<Registry> = Mutex::new(Registry { records: Vec::new(), owners: Vec::new(), free: Vec::new() });
 }
 
 const TOO_MANY: &str = "too many read-side critical sections in one another: were their guards forgotten?";
@@ -166,6 +175,9 @@ impl Registry {
     /// In a forked child: the other threads, and their sections, are gone.
     fn forget_other_threads(&mut self) {
         let own = HERE.with(|here| here.record.get()).number;
+        if let Some(owner) = self.owners.get_mut(own) {
+            owner.os_id = identity().os_id;
+        }
         self.free.clear();
         for record in self.records.iter().filter(|record| record.number != own) {
             record.word.store(record.idle(), Ordering::Relaxed);
@@ -173,9 +185,12 @@ impl Registry {
         }
     }
 
-    fn take(&mut self, fence: bool) -> &'static Record {
+    fn take(&mut self, fence: bool, owner: Identity) -> &'static Record {
         match self.free.pop() {
-            Some(number) => self.records[number],
+            Some(number) => {
+                self.owners[number] = owner;
+                self.records[number]
+            }
             None => {
                 let number = self.records.len();
                 let lane = Lane::new(number);
@@ -188,6 +203,7 @@ impl Registry {
                 }));
                 record.word.store(record.idle(), Ordering::Relaxed);
                 self.records.push(record);
+                self.owners.push(owner);
                 set_thread_lanes_in_use(self.records.len());
                 record
             }
@@ -198,8 +214,8 @@ impl Registry {
 impl Here {
     /// Takes a record for this thread.
     fn take(&self) -> &'static Record {
-        let fence = !has_membarrier();
-        let record = registry().lock().take(fence);
+        let (fence, owner) = (!has_membarrier(), identity());
+        let record = registry().lock().take(fence, owner);
         self.record.set(record);
         record
     }
@@ -245,6 +261,12 @@ impl Record {
     #[inline(always)]
     fn get(&self) -> usize {
         self.word.load(Ordering::Relaxed)
+    }
+
+    /// Which section the thread is in, if it is in one: to be compared, not to be believed.
+    pub(super) fn section(&self) -> Option<usize> {
+        let word = self.word.load(Ordering::Relaxed);
+        word::is_inside(word).then(|| word::section(word))
     }
 
     /// Writes the word, which only the thread that has the record does: there is no locked instruction.
@@ -386,8 +408,15 @@ fn count_carefully(count: impl Fn(Lane) -> bool) -> bool {
     counted
 }
 
-/// Waits for each section that is open now to end.
-pub(super) fn wait_for_readers() {
+/// Whose records these are, by number.
+pub(super) fn identify(records: impl Iterator<Item = (usize, Duration)>) -> Vec<(Identity, Duration)> {
+    let registry = registry().lock();
+    records.map(|(number, since)| (registry.owners[number].clone(), since)).collect()
+}
+
+/// Waits for each section that is open now to end; `name`: what for, in case that it lasts.
+pub(super) fn wait_for_readers(name: Namer<'_>) {
+    let mut suspects = Suspects::new(name);
     // heavy [S2]: pairs with light [S1] in `light`.
     if has_membarrier() {
         heavy("S2");
@@ -397,13 +426,16 @@ pub(super) fn wait_for_readers() {
     // A thread that registers after this sees the caller's change, because it takes the lock after us. The number of
     // lanes in use, which is written under the lock, covers all others.
     let records = registry().lock().records.clone();
-    for record in records {
+    for (number, record) in records.iter().enumerate() {
         // Acquire [S4]: pairs with Release [S3] and [S5] in `set`.
         let look = || record.word.load(order("S4", Ordering::Acquire));
         let seen = look();
         let mut backoff = Backoff::default();
         while word::is_inside(seen) && word::is_same_section(seen, look()) {
             backoff.snooze();
+            if backoff.is_asleep() {
+                suspects.look(&records, number);
+            }
         }
     }
 }
