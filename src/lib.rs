@@ -14,6 +14,7 @@
 //! | `track` | every reference remembers where it was taken: [who holds what](guide::find_a_leak). For finding a mistake |
 //! | `tracing` | events for each step of a ref's life, with the [tracing](https://docs.rs/tracing) crate |
 
+mod gate;
 pub mod guide;
 mod percpu;
 mod percpu_ref;
@@ -27,6 +28,7 @@ mod sys;
 mod trace;
 mod track;
 
+pub use gate::{Closed, Entering, Freezing, Frozen, Gate, GateBuilder, OwnedPass, Pass};
 pub use percpu_ref::{
     AlreadyDying, Builder, Mode, NotReinitable, OutOfMemory, Outstanding, PercpuRef, Ref, ReviveError, Start,
 };

@@ -5,10 +5,12 @@ mod common;
 use common::{Flavor, Plain, Sched, in_both_flavours, in_children, soon, tests, together};
 use percpu_ref::ptr_ring::PtrRing;
 use percpu_ref::{
-    HolderKind, Holding, Outstanding, Owner, PercpuRef, RcuCell, Report, ReportKind, Shared, set_report_hook,
+    Gate, HolderKind, Holding, Outstanding, Owner, PercpuRef, RcuCell, Report, ReportKind, Shared, set_report_hook,
     set_stall_after,
 };
+use std::pin::Pin;
 use std::sync::mpsc;
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -28,7 +30,7 @@ fn new<F: Flavor>() -> PercpuRef<F> {
     PercpuRef::builder().flavor(F::default()).name("watched").build(|| {})
 }
 
-use HolderKind::{Get, Owner as Root, Ref, Shared as Handle};
+use HolderKind::{Get, Owner as Root, Pass, Ref, Shared as Handle};
 
 in_both_flavours! {
     fn a_guard_is_listed_where_it_was_taken_until_it_is_dropped<F>() {
@@ -46,6 +48,29 @@ in_both_flavours! {
         assert_eq!(r.outstanding().count(), 1);
         drop(clone);
         assert_eq!(listed(&r.outstanding()), []);
+    }
+
+    fn whoever_holds_a_freeze_up_is_listed<F>() {
+        let gate = Gate::builder().flavor(F::default()).build();
+        let out = || listed(&gate.try_freeze().unwrap_err());
+        let (pass, line) = (gate.enter().unwrap(), line!());
+        assert_eq!(out(), [(Pass, line, 1)]);
+        let (waited, waited_line) = (gate.enter_wait().unwrap(), line!());
+        assert_eq!(out(), [(Pass, line, 1), (Pass, waited_line, 1)]);
+        let (clone, clone_line) = (waited.clone(), line!());
+        drop((pass, waited));
+        assert_eq!(out(), [(Pass, clone_line, 1)]);
+        let handle = &gate;
+        let (owned, owned_line) = (Gate::enter_owned(&handle).unwrap(), line!());
+        drop(clone);
+        assert_eq!(out(), [(Pass, owned_line, 1)]);
+        let (mut future, future_line) = (gate.enter_async(), line!());
+        let poll = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Ok(pass)) = poll else { panic!("the gate is open") };
+        thread::scope(|s| { s.spawn(|| drop(owned)); });
+        assert_eq!(out(), [(Pass, future_line, 1)]);
+        drop(pass);
+        assert!(gate.try_freeze().is_ok());
     }
 
     fn guards_of_one_place_are_one_entry<F>() {

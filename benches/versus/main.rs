@@ -11,6 +11,7 @@
 //! a clean heap, runs in a child process of its own, with its rivals.
 
 mod cell;
+mod gate;
 mod get_put;
 mod harness;
 mod history;
@@ -69,6 +70,8 @@ enum Group {
     Scale,
     /// Handing pointers from thread to thread
     Ring,
+    /// Going through a gate, and keeping everybody out
+    Gate,
 }
 
 /// What one process measures.
@@ -90,7 +93,9 @@ impl Group {
     /// The parts that run in children, and the backend each asks for.
     fn children(self) -> &'static [(Part, &'static str)] {
         match self {
-            Self::ReadSection | Self::GetPut | Self::Weak | Self::Cell => &[(Part::Membarrier, "membarrier")],
+            Self::ReadSection | Self::GetPut | Self::Weak | Self::Cell | Self::Gate => {
+                &[(Part::Membarrier, "membarrier")]
+            }
             Self::Kill | Self::Ring => &[],
             Self::Scale => {
                 &[(Part::Refs, ""), (Part::Threads, ""), (Part::Threads, "membarrier"), (Part::ThreadsPlain, "")]
@@ -118,6 +123,7 @@ impl Group {
             Self::Kill => kill::run(),
             Self::Scale => scale::run(part),
             Self::Ring => ring_rows::run(),
+            Self::Gate => gate::run(part),
         }
     }
 }

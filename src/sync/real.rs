@@ -171,7 +171,7 @@ pub(crate) struct PackedGuard<'a, T, S> {
     of: &'a Packed<T, S>,
     state: Option<<parking_lot::RawMutex as lock_api::RawMutex>::Guard>,
     /// Dropped after the lock: these locks are too many to be listed for a fork, so forks wait for them.
-    _no_fork: std::sync::RwLockReadGuard<'static, ()>,
+    _no_fork: super::fork::HoldOff,
 }
 
 impl<T, S> std::ops::Deref for PackedGuard<'_, T, S> {

@@ -15,6 +15,8 @@ pub enum HolderKind {
     Shared,
     /// A [`Ref`](crate::Ref) guard.
     Ref,
+    /// A [`Pass`](crate::Pass), or an [`OwnedPass`](crate::OwnedPass).
+    Pass,
     /// Gets by hand.
     Get,
 }
