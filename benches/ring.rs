@@ -6,6 +6,8 @@
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::time::Duration;
 
+#[path = "versus/c_object.rs"]
+mod c_object;
 #[path = "versus/ring.rs"]
 mod cases;
 
