@@ -16,23 +16,28 @@ pub(super) fn here() -> usize {
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
+/// In memory, the count, the lock (if it is as small as ours) and what the end needs for every call share one cache line:
+/// whoever gets the lock gets them all.
+#[repr(C)]
 pub(super) struct ConsumerSide<P: Pointer, L> {
+    /// Elements consumed so far, modulo the word. Written under the lock, read by anyone.
+    pub(super) consumed: AtomicUsize,
     /// Protects the consumer's end. Any ring's producer's lock may be taken inside, and, in the order of the rings' addresses,
     /// other consumers' locks.
     pub(super) end: SideLock<L, raw::Consumer<P>>,
-    /// Elements consumed so far, modulo the word. Written under the lock, read by anyone.
-    pub(super) consumed: AtomicUsize,
     /// Slots cleared so far: `consumed` as it was at the last clearing. Written under the lock, read by anyone.
     pub(super) cleared: AtomicUsize,
     /// The thread that runs the closure of `peek`, or 0. Written under the lock, read by anyone.
     pub(super) peeker: AtomicUsize,
 }
 
+/// In memory as the consumer's.
+#[repr(C)]
 pub(super) struct ProducerSide<P: Pointer, L> {
-    /// Protects the producer's end. Nothing nests inside.
-    pub(super) end: SideLock<L, raw::Producer<P>>,
     /// Elements produced so far, modulo the word. Written under the lock, read by anyone.
     pub(super) produced: AtomicUsize,
+    /// Protects the producer's end. Nothing nests inside.
+    pub(super) end: SideLock<L, raw::Producer<P>>,
 }
 
 impl<P: Pointer, L> Publish for ConsumerSide<P, L> {
