@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::hint::spin_loop;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -317,6 +317,44 @@ fn pause() {
     thread::yield_now();
 }
 
+/// How often a thread that was being measured has been disturbed so far.
+static DISTURBED: AtomicUsize = AtomicUsize::new(0);
+
+/// A number that changes when a run was disturbed: a thread that has a processor to itself lost it, or two that were to
+/// work at once did not begin at once.
+pub(crate) fn disturbances() -> usize {
+    DISTURBED.load(Ordering::Relaxed)
+}
+
+fn disturbed_if(so: bool) {
+    DISTURBED.fetch_add(usize::from(so), Ordering::Relaxed);
+}
+
+/// How often the scheduler has taken the processor away from this thread.
+fn switches() -> i64 {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: an all-zero rusage is a valid value of it.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: `usage` is ours to be written.
+        unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+        usage.ru_nivcsw
+    }
+    #[cfg(not(target_os = "linux"))]
+    0
+}
+
+/// Runs a loop on this thread and tells how long it took.
+#[inline(always)]
+fn timed(f: impl FnOnce()) -> Duration {
+    let before = switches();
+    let begin = Instant::now();
+    f();
+    let elapsed = begin.elapsed();
+    disturbed_if(switches() != before);
+    elapsed
+}
+
 /// Pins the calling thread to a processor, so that the scheduler is not what is measured.
 fn pin(cpu: usize) {
     #[cfg(target_os = "linux")]
@@ -336,12 +374,12 @@ fn pin(cpu: usize) {
 fn alone<E: Ends>(size: usize) -> Run {
     let (mut tx, mut rx) = E::make(size);
     Box::new(move |n| {
-        let begin = Instant::now();
-        for i in 0..n {
-            assert!(E::push(&mut tx, item(i)));
-            assert!(E::pop(&mut rx) == Some(item(i)));
-        }
-        begin.elapsed()
+        timed(|| {
+            for i in 0..n {
+                assert!(E::push(&mut tx, item(i)));
+                assert!(E::pop(&mut rx) == Some(item(i)));
+            }
+        })
     })
 }
 
@@ -350,15 +388,15 @@ fn alone_batched<E: Ends>(size: usize, batch: usize) -> Run {
     let (mut tx, mut rx) = E::make(size);
     let (mut from, mut into) = (Vec::with_capacity(batch), Vec::with_capacity(batch));
     Box::new(move |n| {
-        let begin = Instant::now();
-        for i in 0..n / batch as u64 {
-            from.extend((0..batch as u64).map(|k| item(i + k)));
-            assert!(E::push_many(&mut tx, &mut from) == batch);
-            assert!(E::pop_many(&mut rx, &mut into, batch) == batch);
-            assert!(into[0] == item(i));
-            into.clear();
-        }
-        begin.elapsed()
+        timed(|| {
+            for i in 0..n / batch as u64 {
+                from.extend((0..batch as u64).map(|k| item(i + k)));
+                assert!(E::push_many(&mut tx, &mut from) == batch);
+                assert!(E::pop_many(&mut rx, &mut into, batch) == batch);
+                assert!(into[0] == item(i));
+                into.clear();
+            }
+        })
     })
 }
 
@@ -368,6 +406,8 @@ type Part = Box<dyn FnOnce(&dyn Fn()) + Send>;
 /// Runs all parts at once. The time is that from the first of them to begin until the last has ended: this thread may
 /// get a processor only when they are done.
 fn together(parts: Vec<Part>) -> Duration {
+    // More of them share processors: then being switched is part of what is measured.
+    let at_once = parts.len() == 2;
     let barrier = Arc::new(Barrier::new(parts.len()));
     let threads: Vec<_> = parts
         .into_iter()
@@ -377,15 +417,21 @@ fn together(parts: Vec<Part>) -> Duration {
                 let begin = Cell::new(None);
                 part(&|| {
                     barrier.wait();
-                    begin.set(Some(Instant::now()));
+                    begin.set(Some((switches(), Instant::now())));
                 });
-                (begin.get().expect("it began"), Instant::now())
+                let end = Instant::now();
+                let (before, begin) = begin.get().expect("it began");
+                disturbed_if(at_once && switches() != before);
+                (begin, end)
             })
         })
         .collect();
     let times: Vec<_> = threads.into_iter().map(|t| t.join().expect("it ends well")).collect();
-    let begin = times.iter().map(|(begin, _)| *begin).min().expect("at least one");
-    times.iter().map(|(_, end)| *end - begin).max().expect("at least one")
+    let first = times.iter().map(|(begin, _)| *begin).min().expect("at least one");
+    let last = times.iter().map(|(begin, _)| *begin).max().expect("at least one");
+    let elapsed = times.iter().map(|(_, end)| *end - first).max().expect("at least one");
+    disturbed_if(at_once && last - first > elapsed / 10);
+    elapsed
 }
 
 /// Work that takes its time: each multiplication waits for the one before.
@@ -470,9 +516,9 @@ fn across<E: Ends>(size: usize, batch: usize, slow: Slow) -> Run {
 /// What the slow side of [`across`] does, without a ring.
 fn pace_alone() -> Run {
     Box::new(|n| {
-        let begin = Instant::now();
-        std::hint::black_box((0..n).fold(1, |paced, _| pace(paced)));
-        begin.elapsed()
+        timed(|| {
+            std::hint::black_box((0..n).fold(1, |paced, _| pace(paced)));
+        })
     })
 }
 

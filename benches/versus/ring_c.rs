@@ -3,14 +3,13 @@
 //! Their loops are in C as well (c/loops.h), the same as ours in [`ring`](super), so that their calls are inlined as ours
 //! are. Who is not on this machine is not measured.
 
-use super::{Run, pin, together};
+use super::{Part, Run, pin, timed, together};
 use crate::c_object::Object;
 use std::ffi::{CStr, OsString, c_char, c_int, c_uint, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 /// Who there is.
 #[derive(Clone, Copy)]
@@ -151,14 +150,13 @@ impl Rival {
     pub(super) fn alone(self, size: usize, batch: usize) -> Run {
         let ring = self.ring(size);
         Box::new(move |n| {
-            let begin = Instant::now();
-            let failed = match batch {
-                1 => (self.0.alone)(ring.get(), n),
-                _ => (self.0.alone_batched)(ring.get(), n, batch as c_uint),
-            };
-            let elapsed = begin.elapsed();
-            assert!(failed == 0, "{} keeps order", self.name());
-            elapsed
+            timed(|| {
+                let failed = match batch {
+                    1 => (self.0.alone)(ring.get(), n),
+                    _ => (self.0.alone_batched)(ring.get(), n, batch as c_uint),
+                };
+                assert!(failed == 0, "{} keeps order", self.name());
+            })
         })
     }
 
@@ -189,7 +187,7 @@ impl Rival {
         Box::new(move |n| {
             let (ring, half) = (Arc::new(self.ring(size)), n / 2);
             let (left, sum) = (Arc::new(AtomicU64::new(2 * half)), Arc::new(AtomicU64::new(0)));
-            let mut threads: Vec<Box<dyn FnOnce(&dyn Fn()) + Send>> = vec![];
+            let mut threads: Vec<Part> = vec![];
             for _ in 0..2 {
                 let of = ring.clone();
                 threads.push(Box::new(move |start| {

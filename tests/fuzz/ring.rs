@@ -11,7 +11,8 @@ mod ring_model;
 use libfuzzer_sys::arbitrary::{Result, Unstructured};
 use libfuzzer_sys::fuzz_target;
 use percpu_ref::ptr_ring::{
-    CapacityError, Clearing, Consumer, Full, MAX_CAPACITY, Producer, PtrRing, RawMutex, Waiting, YieldLock, spsc_with_clearing,
+    CapacityError, Clearing, Consumer, Full, MAX_CAPACITY, Producer, PtrRing, RawMutex, Waiting, YieldLock,
+    spsc_with_clearing,
 };
 use ring_model::{Factory, Item, Model, ids};
 use std::time::Duration;

@@ -2,7 +2,7 @@
 # Fuzzes the rings: libFuzzer, guided by the coverage of the library, from the corpus in tests/fuzz/corpus/ring.
 # usage: tests/fuzz/run.sh [SECONDS]          fuzz (60 seconds by default); a finding fails, and is kept
 #        tests/fuzz/run.sh replay FILE...     run inputs once
-#        tests/fuzz/run.sh corpus             replace the corpus by the smallest one that covers what has been found so far
+#        tests/fuzz/run.sh corpus             replace the corpus by a few inputs that reach all code that has been reached so far
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 host=$(rustc -vV | sed -n 's/^host: //p')
@@ -21,10 +21,10 @@ case ${1:-60} in
 replay) exec "$ring" "${@:2}" ;;
 corpus)
     smallest=$(mktemp -d)
-    "$ring" -merge=1 "$smallest" "$target/corpus" "$corpus"
+    "$ring" -set_cover_merge=1 -use_counters=0 "$smallest" "$target/corpus" "$corpus"
     rm -rf "$corpus"
     mv "$smallest" "$corpus"
-    chmod 755 "$corpus"
+    chmod -R u=rwX,go=rX "$corpus"
     exit
     ;;
 esac
