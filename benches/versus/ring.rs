@@ -5,6 +5,7 @@
 #[path = "ring_c.rs"]
 mod ring_c;
 
+use crossbeam_utils::CachePadded;
 use percpu_ref::ptr_ring::{Clearing, Pointer, PtrRing, RawMutex, YieldLock, spsc_with_clearing};
 use ring_c::{Rival, Which};
 use std::cell::Cell;
@@ -522,6 +523,19 @@ fn pace_alone() -> Run {
     })
 }
 
+/// The least that two calls cost which each take a lock, or claim a slot: a read-modify-write for each, on lines of their
+/// own, and nothing else.
+fn two_exchanges() -> Run {
+    let words = [(); 2].map(|()| CachePadded::new(AtomicU64::new(0)));
+    Box::new(move |n| {
+        timed(|| {
+            for _ in 0..n {
+                words.iter().for_each(|word| _ = word.fetch_add(1, Ordering::Relaxed));
+            }
+        })
+    })
+}
+
 /// Two producers and two consumers.
 fn many<Q: Shared>(size: usize, batch: usize) -> Run {
     Box::new(move |n| {
@@ -660,6 +674,7 @@ pub(crate) fn cases() -> Vec<Case> {
                 ("ArrayQueue", alone::<Of<Array>>(1000)),
                 ("ConcurrentQueue", alone::<Of<Concurrent>>(1000)),
                 ("Mutex<VecDeque>", alone::<Of<Locked>>(1000)),
+                ("two exchanges, no ring", two_exchanges()),
             ],
         )
         .and_in_c(&[Which::PtrRingLocked, Which::RteRingMany], |rival| rival.alone(1000, 1)),
