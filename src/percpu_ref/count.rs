@@ -13,6 +13,8 @@ use crate::percpu::{Cells, Kind};
 use crate::rcu::{Backend, Flavor};
 use crate::report::{Report, ReportKind, contain};
 use crate::sync::{AtomicU8, AtomicU64, Event, Ordering, Packed, fence, order, within};
+use crate::trace::Step;
+use crate::track::Holders;
 use std::borrow::Cow;
 use std::hint::cold_path;
 use std::sync::Arc;
@@ -78,6 +80,8 @@ pub(crate) struct Core {
     /// Serialises switches. Under it, only the cells' allocator is locked; no user code runs under it. The event
     /// beside it announces changes of the flags.
     pub(super) slow: Packed<Option<Box<Cold>>, Event>,
+    /// Who holds the references; nothing unless they are tracked.
+    pub(crate) holders: Holders,
 }
 
 /// The flags. All are read without a lock; RELEASING, RELEASED and MISUSED are also set without it.
@@ -347,6 +351,7 @@ pub(super) fn release<H: Host>(host: &H) -> bool {
         return false;
     }
     within(core.key(), || contain(|| core.name(), || host.release()));
+    core.tell::<H::Flavor>(Step::Release);
     // Release [W1]: pairs with Acquire [W2] in `wait_zero`: the waiter sees what `release` did.
     core.flags().fetch_xor(flag::RELEASED | flag::ODD_LIVES, order("W1", Ordering::Release));
     core.slow.side.notify_all();

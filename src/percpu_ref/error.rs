@@ -1,6 +1,7 @@
 //! What can be wrong with a call, each with what to do about it.
 #![forbid(unsafe_code)]
 
+use crate::track::{Holding, List};
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
@@ -63,6 +64,7 @@ pub struct Outstanding {
     pub(super) name: Option<Cow<'static, str>>,
     pub(super) count: u64,
     pub(super) saturated: bool,
+    pub(super) holders: List,
 }
 
 impl Outstanding {
@@ -75,6 +77,36 @@ impl Outstanding {
     /// was still running.
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// Who holds the references, with the feature `track`: one entry for each kind of holder and each place in the program
+    /// where they were taken, the oldest first. Without the feature, none.
+    ///
+    /// Guards and handles are listed for certain. [`PercpuRef::put`](crate::PercpuRef::put) does not say which reference
+    /// it drops: it takes the newest [`Get`](crate::HolderKind::Get) of its thread off the list, or else the oldest of all. The
+    /// first reference is not listed.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::{HolderKind, PercpuRef};
+    ///
+    /// let r = PercpuRef::new(|| {});
+    /// let inside = r.enter();
+    /// for holding in r.outstanding().holders() {
+    ///     println!("{holding}"); // 1 by Ref from src/main.rs:4:16, taken 1.2s ago by thread `main`
+    ///     assert_eq!((holding.kind(), holding.count()), (HolderKind::Ref, 1));
+    /// }
+    /// # drop(inside);
+    /// # r.kill_sync().unwrap();
+    /// ```
+    pub fn holders(&self) -> &[Holding] {
+        self.holders.holders()
+    }
+
+    /// With the feature `track`: how many puts by hand found no get by hand to take off the list. A guard that was forgotten
+    /// and then put by hand is still listed, and counted here.
+    pub fn unmatched_puts(&self) -> u64 {
+        self.holders.unmatched_puts()
     }
 
     /// Whether the ref is saturated: after a surplus put, say, it will never be released.
@@ -94,7 +126,8 @@ impl fmt::Display for Outstanding {
             0 => f.write_str("has no reference out, but its release has not returned"),
             1 => f.write_str("still has 1 reference out"),
             n => write!(f, "still has {n} references out"),
-        }
+        }?;
+        self.holders.fmt(f)
     }
 }
 

@@ -24,8 +24,9 @@ use super::count::{Cold, Confirm, Core, Handle, Host, flag, release};
 use super::error::{AlreadyDying, NotReinitable, Outstanding, ReviveError};
 use super::state::{self, BIAS, DEAD, FIRST, Region};
 use crate::rcu::{Flavor, Sealed, about_to_block, assert_no_section};
-use crate::report::{ReportKind, contain};
+use crate::report::{ReportKind, Stall, Wait, Watch, contain};
 use crate::sync::{Ordering, Quiescent, is_within, order, within};
+use crate::trace::{self, Step};
 use std::time::{Duration, Instant};
 
 /// What has to happen next, after the lock has been dropped.
@@ -37,6 +38,15 @@ enum Next {
     GracePeriod,
     /// The cells were closed: `finish`.
     Finish,
+}
+
+/// How a switch ended.
+#[derive(Default)]
+struct Ended {
+    /// The last reference went with it.
+    last: bool,
+    /// Nobody wanted it any more: the cells are open again.
+    opened: bool,
 }
 
 impl Core {
@@ -94,11 +104,11 @@ impl Core {
         }
     }
 
-    /// Opens the cells, if they should be open. Under the lock, with BUSY not set or about to be cleared.
-    fn open_again(&self) {
+    /// Opens the cells, if they should be open; true if it did. Under the lock, with BUSY not set or about to be cleared.
+    fn open_again(&self) -> bool {
         let word = self.shared.load(Ordering::Relaxed);
         if self.cells.is_open() || state::is_dead(word) || self.has(flag::STICKY) || !self.has(flag::ALLOW_REINIT) {
-            return;
+            return false;
         }
         let biased = self.shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
             (state::region(word) == Region::Plain).then_some(word.wrapping_add(BIAS))
@@ -106,38 +116,70 @@ impl Core {
         if biased.is_ok() {
             self.cells.open();
         }
+        biased.is_ok()
     }
 
-    /// The end of a switch; true if the last reference went with it. Under the lock.
-    fn end_switch(&self) -> bool {
-        let mut last = false;
+    /// The end of a switch. Under the lock.
+    fn end_switch(&self) -> Ended {
+        let mut ended = Ended::default();
         if self.flags().fetch_and(!flag::KILLING, Ordering::Relaxed) & flag::KILLING != 0 {
             // Release [D1]: as in a put.
             let dropped = self.shared.fetch_update(order("D1", Ordering::Release), Ordering::Relaxed, |word| {
                 (state::region(word) == Region::Plain).then_some(word & !FIRST)
             });
-            last = dropped.is_ok_and(|word| state::is_zero(word & !FIRST));
+            ended.last = dropped.is_ok_and(|word| state::is_zero(word & !FIRST));
         } else {
-            self.open_again();
+            ended.opened = self.open_again();
         }
         // Release [W3]: pairs with Acquire [W4] in `wait_until_idle`: the waiter sees what the confirms did.
         self.flags().fetch_and(!flag::BUSY, order("W3", Ordering::Release));
-        last
+        ended
+    }
+
+    /// Tells whoever listens. Under no lock; but the switch under way may be this thread's to finish, so a listener that
+    /// waited for this count would wait for itself: that panics, as in a callback.
+    pub(super) fn tell<F: Flavor>(&self, step: Step) {
+        if trace::ON {
+            within(self.key(), || trace::emit(step, F::NAME, || self.name()));
+        }
     }
 
     /// Blocks until `done`, or until the deadline; the queues go on meanwhile.
-    fn wait<F: Flavor>(&self, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
+    fn wait<F: Flavor>(&self, what: Wait, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
         if done() {
             return true;
         }
         F::kick();
         about_to_block();
-        self.slow.side.wait_until(deadline, done)
+        let mut watch = Watch::start();
+        loop {
+            let look_at = watch.look_at(deadline);
+            if self.slow.side.wait_until(look_at, &done) {
+                return true;
+            }
+            if look_at == deadline {
+                return false;
+            }
+            if what == Wait::Zero && !self.is_dying() {
+                // Nobody has killed it, and waiting for that is in order: begin to count anew.
+                watch = Watch::start();
+            } else if let Some(waited) = watch.overdue() {
+                self.report_stall::<F>(what, waited);
+            }
+        }
+    }
+
+    /// Reports a wait that is overdue.
+    #[cold]
+    pub(crate) fn report_stall<F: Flavor>(&self, what: Wait, waited: Duration) {
+        let out = self.outstanding();
+        let stall = Stall { references: out.count, holders: out.holders, ..Stall::new(what, F::NAME, waited) };
+        stall.send(out.name);
     }
 
     fn wait_until_idle<F: Flavor>(&self) {
         // Acquire [W4]: pairs with Release [W3] in `end_switch`.
-        self.wait::<F>(None, || self.flags().load(order("W4", Ordering::Acquire)) & flag::BUSY == 0);
+        self.wait::<F>(Wait::Switch, None, || self.flags().load(order("W4", Ordering::Acquire)) & flag::BUSY == 0);
     }
 
     /// Panics where a wait for this count could not end.
@@ -160,7 +202,7 @@ impl Core {
         let released = |now: u8| now & flag::RELEASED != 0;
         let over = |now| another(now) || released(now);
         if !over(before) {
-            self.wait::<F>(deadline, || over(flags()) || self.is_saturated());
+            self.wait::<F>(Wait::Zero, deadline, || over(flags()) || self.is_saturated());
         }
         let now = flags();
         if another(now) || (released(now) && !self.is_saturated()) {
@@ -175,18 +217,21 @@ impl Core {
             name: self.name(),
             count: self.estimate().try_into().unwrap_or(0),
             saturated: self.is_saturated(),
+            holders: self.holders.list(),
         }
     }
 
     /// As [`PercpuRef::switch_to_percpu`](super::PercpuRef::switch_to_percpu).
-    pub(super) fn switch_to_percpu(&self) -> Result<(), NotReinitable> {
-        let _cold = self.slow.lock();
+    pub(super) fn switch_to_percpu<F: Flavor>(&self) -> Result<(), NotReinitable> {
+        let cold = self.slow.lock();
         if !self.has(flag::ALLOW_REINIT) {
             return Err(NotReinitable);
         }
         self.flags().fetch_and(!flag::STICKY, Ordering::Relaxed);
-        if !self.has(flag::BUSY) {
-            self.open_again();
+        let opened = !self.has(flag::BUSY) && self.open_again();
+        drop(cold);
+        if opened {
+            self.tell::<F>(Step::ToPercpu);
         }
         Ok(())
     }
@@ -223,16 +268,19 @@ impl Core {
                 .map_err(|_| ReviveError::Released)?;
             // In its own confirm, the kill has not dropped the first reference yet, and now it will not.
             self.flags().fetch_and(!flag::KILLING, Ordering::Relaxed);
-            if !self.has(flag::BUSY) {
-                self.open_again();
+            let opened = !self.has(flag::BUSY) && self.open_again();
+            drop(cold);
+            self.tell::<F>(Step::Resurrect);
+            if opened {
+                self.tell::<F>(Step::ToPercpu);
             }
             return Ok(());
         }
     }
 
     /// As [`PercpuRef::reinit`](super::PercpuRef::reinit).
-    pub(super) fn reinit(&self) -> Result<(), ReviveError> {
-        let _cold = self.slow.lock();
+    pub(super) fn reinit<F: Flavor>(&self) -> Result<(), ReviveError> {
+        let cold = self.slow.lock();
         if !state::is_dead(self.shared.load(Ordering::Relaxed)) {
             return Err(ReviveError::NotDying);
         }
@@ -252,8 +300,11 @@ impl Core {
             self.flags().fetch_or(flag::RELEASING | flag::RELEASED, Ordering::Relaxed);
             return Err(ReviveError::StillReferenced);
         }
-        if !self.has(flag::BUSY) {
-            self.open_again();
+        let opened = !self.has(flag::BUSY) && self.open_again();
+        drop(cold);
+        self.tell::<F>(Step::Reinit);
+        if opened {
+            self.tell::<F>(Step::ToPercpu);
         }
         Ok(())
     }
@@ -283,7 +334,7 @@ fn finish_here<H: Host>(host: &H, next: Next) {
     match next {
         Next::Nothing => host.core().wait_until_idle::<H::Flavor>(),
         Next::GracePeriod => {
-            finish(host, Some(H::Flavor::wait_for_counters()));
+            finish(host, Some(H::Flavor::wait_for_counters(&|| host.core().name())));
         }
         Next::Finish => {
             finish(host, None);
@@ -296,11 +347,20 @@ fn finish<H: Host>(host: &H, quiescent: Option<Quiescent>) -> bool {
     let core = host.core();
     if let Some(quiescent) = quiescent {
         core.fold(quiescent);
+        core.tell::<H::Flavor>(Step::ToAtomic);
     }
-    let last = loop {
+    let mut told = false;
+    let ended = loop {
         let mut cold = core.slow.lock();
         let confirms = cold.as_mut().map(|cold| std::mem::take(&mut cold.confirms)).unwrap_or_default();
         if confirms.is_empty() {
+            if trace::ON && !told && core.has(flag::KILLING) {
+                // Before the first reference goes: the release comes after it.
+                drop(cold);
+                core.tell::<H::Flavor>(Step::Confirm);
+                told = true;
+                continue;
+            }
             if cold.as_ref().is_some_and(|cold| cold.name.is_none()) {
                 *cold = None;
             }
@@ -312,20 +372,27 @@ fn finish<H: Host>(host: &H, quiescent: Option<Quiescent>) -> bool {
         }
     };
     core.slow.side.notify_all();
-    last && release(host)
+    if ended.opened {
+        core.tell::<H::Flavor>(Step::ToPercpu);
+    }
+    ended.last && release(host)
 }
 
 /// As [`PercpuRef::kill_and_confirm`](super::PercpuRef::kill_and_confirm).
 pub(crate) fn kill<H: Handle>(handle: &H, confirm: Option<Confirm>) -> Result<(), AlreadyDying> {
-    let next = handle.host().core().begin_kill(confirm).map_err(|_| AlreadyDying)?;
+    let core = handle.host().core();
+    let next = core.begin_kill(confirm).map_err(|_| AlreadyDying)?;
+    core.tell::<FlavorOf<H>>(Step::Kill);
     finish_later(handle, next);
     Ok(())
 }
 
 /// As [`PercpuRef::kill_sync`](super::PercpuRef::kill_sync).
 pub(crate) fn kill_sync<H: Host>(host: &H) -> Result<(), AlreadyDying> {
-    host.core().assert_may_wait::<H::Flavor>("kill_sync");
-    let next = host.core().begin_kill(None).map_err(|_| AlreadyDying)?;
+    let core = host.core();
+    core.assert_may_wait::<H::Flavor>("kill_sync");
+    let next = core.begin_kill(None).map_err(|_| AlreadyDying)?;
+    core.tell::<H::Flavor>(Step::Kill);
     finish_here(host, next);
     Ok(())
 }

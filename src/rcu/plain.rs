@@ -5,8 +5,11 @@
 
 use super::callback::{Queue, QueueKind, State};
 use super::grace::{self, Grace};
-use super::{Backend, Flavor, Sealed};
+use super::suspects::{Namer, nobody};
+use super::{Backend, Flavor, GraceStats, Sealed};
+use crate::report::{Stall, Watch};
 use crate::sync::{Condvar, Lane, Mutex, OnFork, Quiescent, epoch, global, local};
+use crate::track::{Origin, Section};
 use std::cell::Cell;
 
 /// Sections are epoch pins of the [crossbeam-epoch](https://docs.rs/crossbeam-epoch) crate, with a full fence each.
@@ -19,6 +22,7 @@ pub struct Plain;
 /// An open section of [`Plain`].
 pub struct PlainGuard {
     guard: Option<epoch::Guard>,
+    section: Section,
 }
 
 impl std::fmt::Debug for PlainGuard {
@@ -33,7 +37,7 @@ global! {
 global! {
     static QUEUE: Queue = Queue {
         kind: QueueKind::Plain,
-        wait,
+        wait: || wait(&nobody),
         is_in_section: epoch::is_pinned,
         leave_to_guard,
         state: Mutex::new(State::new()),
@@ -47,8 +51,19 @@ local! {
 }
 
 /// Waits for a grace period, shared with others who wait.
-fn wait() {
-    GRACE.wait(epoch::wait_for_readers);
+fn wait(name: Namer<'_>) {
+    GRACE.wait(|| {
+        let mut watch = Watch::start();
+        epoch::wait_for_readers(|| {
+            if let Some(waited) = watch.overdue() {
+                Stall::of_sections(Plain::NAME, waited, Vec::new()).send(name());
+            }
+        });
+    });
+}
+
+pub(super) fn stats() -> GraceStats {
+    queue().stats(GRACE.stats())
 }
 
 fn leave_to_guard() {
@@ -72,6 +87,7 @@ pub(super) fn queue() -> &'static Queue {
 impl Drop for PlainGuard {
     #[inline]
     fn drop(&mut self) {
+        self.section.end();
         drop(self.guard.take());
         epoch::section_ended();
         if CALLBACKS.with(Cell::get) && !epoch::is_pinned() {
@@ -85,14 +101,15 @@ impl Flavor for Plain {
     type Guard = PlainGuard;
 
     #[inline]
+    #[cfg_attr(feature = "track", track_caller)]
     fn read_lock() -> PlainGuard {
-        PlainGuard { guard: Some(epoch::pin()) }
+        PlainGuard { guard: Some(epoch::pin()), section: Section::begin(Self::NAME, Origin::here()) }
     }
 
     fn synchronize() {
         super::assert_no_section::<Self>("synchronize");
         queue();
-        wait();
+        wait(&nobody);
     }
 
     fn call(f: impl FnOnce() + Send + 'static) {
@@ -110,6 +127,8 @@ impl Flavor for Plain {
 }
 
 impl Sealed for Plain {
+    const NAME: &'static str = "Plain";
+
     fn is_in_section() -> bool {
         epoch::is_pinned()
     }
@@ -120,9 +139,9 @@ impl Sealed for Plain {
         count(None)
     }
 
-    fn wait_for_counters() -> Quiescent {
+    fn wait_for_counters(name: Namer<'_>) -> Quiescent {
         queue();
-        wait();
+        wait(name);
         Quiescent::reached()
     }
 

@@ -1,9 +1,16 @@
-//! What a program should know and no caller can be told: misuse, and callbacks that panicked.
+//! What a program should know and no caller can be told: misuse, callbacks that panicked, and waits that do not end.
 //!
 //! A surplus `put` is found in the call that uncovers it, long after and far from the mistake, and `put` has nothing to
-//! return. So it is reported, once for each ref, to a hook of the program's choice.
+//! return. So it is reported, once for each ref, to a hook of the program's choice. And so is a wait that lasts too long:
+//! [`stall`].
+
+mod stall;
+
+pub use stall::{Reader, Stall, Wait, set_stall_after};
+pub(crate) use stall::{Watch, stalls};
 
 use crate::sync::{Mutex, OnFork, global};
+use crate::trace::{self, Severity};
 use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
@@ -50,6 +57,8 @@ pub enum ReportKind {
     /// A ref was dropped while a switch was under way. Its callbacks still run. Only builds with debug assertions look
     /// for this.
     DroppedInSwitch,
+    /// A wait has lasted for longer than [`set_stall_after`] allows. It goes on.
+    Stalled(Stall),
 }
 
 impl Report {
@@ -67,12 +76,20 @@ impl Report {
         &self.kind
     }
 
+    fn severity(&self) -> Severity {
+        match self.kind {
+            ReportKind::Stalled(_) | ReportKind::DroppedInSwitch => Severity::Warning,
+            _ => Severity::Error,
+        }
+    }
+
     /// Hands the report to the hook.
     pub(crate) fn send(&self) {
         let hook = HOOK.lock().clone();
         match hook {
             // A hook that panics must not take down whoever found the mistake.
             Some(hook) => drop(catch_unwind(AssertUnwindSafe(|| hook(self))).map_err(forget_payload)),
+            None if trace::report(self.severity(), self.name(), self) => {}
             // Not `eprintln`, which panics if nobody reads: in the middle of a switch that would be its end.
             None => drop(writeln!(std::io::stderr(), "percpu-ref: {self}")),
         }
@@ -81,9 +98,11 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.name {
-            Some(name) => write!(f, "ref `{name}`: ")?,
-            None => f.write_str("a ref without a name: ")?,
+        match (&self.name, &self.kind) {
+            (Some(name), _) => write!(f, "ref `{name}`: ")?,
+            // Not about a ref, or about whichever waits for it.
+            (None, ReportKind::Stalled(stall)) if matches!(stall.wait(), Wait::GracePeriod | Wait::Callbacks) => {}
+            (None, _) => f.write_str("a ref without a name: ")?,
         }
         match &self.kind {
             ReportKind::SurplusPut => {
@@ -101,6 +120,7 @@ impl fmt::Display for Report {
                 write!(f, "dropped with {n} references out, which can never be put")
             }
             ReportKind::DroppedInSwitch => f.write_str("dropped during a switch; its callbacks still run"),
+            ReportKind::Stalled(stall) => stall.fmt(f),
         }
     }
 }
@@ -111,12 +131,16 @@ global! {
     static HOOK: Mutex<Option<Hook>> = Mutex::new(None);
 }
 
-/// Sends every later [`Report`] of this process to `hook`, in place of standard error or an earlier hook.
+/// Sends every later [`Report`] of this process to `hook`, in place of an earlier hook.
+///
+/// Without a hook, reports go to standard error or, with the feature `tracing` and where the program has a subscriber,
+/// are events of the target `percpu_ref`: misuse and panics of the level ERROR, stalls of the level WARN.
 ///
 /// # Context
-/// Any thread; never blocks for long. The hook runs in whichever thread finds the mistake, under no lock of ours: in a
-/// `put`, in a `kill_sync`, or in the thread that runs callbacks. It may use any ref, but should not wait for one. If it
-/// panics, the panic goes no further.
+/// Any thread; never blocks for long. The hook runs in whichever thread finds the mistake, under no lock and in no section
+/// of ours: in a `put`, in a `kill_sync`, in a wait, or in the thread that runs callbacks. It may use any ref, but should
+/// wait for none, and for no grace period: the one that is reported as stalled is this thread's to end. If it panics, the
+/// panic goes no further.
 ///
 /// # Examples
 /// ```
