@@ -10,6 +10,7 @@
 //! The backend of `Sched` is chosen once for a process, so what has to run without restartable sequences, and what needs
 //! a clean heap, runs in a child process of its own, with its rivals.
 
+mod c_object;
 mod cell;
 mod gate;
 mod get_put;
