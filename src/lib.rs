@@ -6,6 +6,9 @@
 //! Start with the [guide](guide::which_call_when).
 
 pub mod guide;
+#[cfg(feature = "bytes")]
+mod into_bytes;
+pub mod page_pool;
 mod percpu;
 mod percpu_ref;
 pub mod ptr_ring;

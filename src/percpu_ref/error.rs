@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::time::Instant;
 
 /// The ref has been killed already; this kill changed nothing, and its `confirm` was dropped unrun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,6 +64,7 @@ pub struct Outstanding {
     pub(super) name: Option<Cow<'static, str>>,
     pub(super) count: u64,
     pub(super) saturated: bool,
+    pub(super) since: Option<Instant>,
 }
 
 impl Outstanding {
@@ -75,6 +77,17 @@ impl Outstanding {
     /// was still running.
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// When the teardown began, where that is known: for the [`Drain`](crate::Drain) of a
+    /// [`PagePool`](crate::page_pool::PagePool), the moment of its first shutdown.
+    pub fn since(&self) -> Option<Instant> {
+        self.since
+    }
+
+    /// The same, and since when.
+    pub(crate) fn with_since(self, since: Option<Instant>) -> Self {
+        Self { since, ..self }
     }
 
     /// Whether the ref is saturated: after a surplus put, say, it will never be released.
@@ -94,6 +107,10 @@ impl fmt::Display for Outstanding {
             0 => f.write_str("has no reference out, but its release has not returned"),
             1 => f.write_str("still has 1 reference out"),
             n => write!(f, "still has {n} references out"),
+        }?;
+        match self.since {
+            Some(since) if !self.saturated => write!(f, ", {:.1} s after its shutdown", since.elapsed().as_secs_f64()),
+            _ => Ok(()),
         }
     }
 }

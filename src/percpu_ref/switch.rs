@@ -175,6 +175,7 @@ impl Core {
             name: self.name(),
             count: self.estimate().try_into().unwrap_or(0),
             saturated: self.is_saturated(),
+            since: None,
         }
     }
 

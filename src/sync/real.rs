@@ -9,10 +9,11 @@ pub(crate) use super::Ordering;
 pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 }
-pub(crate) use super::fork::OnFork;
+pub(crate) use super::fork::{Generation, OnFork};
 pub(crate) use std::thread::yield_now;
 pub(crate) use sys::Backoff;
 pub(crate) use sys::membarrier::{heavy, register as register_membarrier};
+pub(crate) use sys::pages;
 
 /// The ordering of a ledger entry.
 #[inline(always)]
@@ -409,8 +410,10 @@ pub(crate) mod restartable {
 
     impl Drop for Region {
         fn drop(&mut self) {
-            // SAFETY: `start` and the length are those of `map`, and the owner of the region says that it is unused.
-            unsafe { sys::pages::unmap(self.start.cast(), self.lanes << sys::rseq::LANE_SHIFT) };
+            let lane = 1 << sys::rseq::LANE_SHIFT;
+            // SAFETY: `start`, the length and the alignment are those of `map`, and the owner of the region says that it is
+            // unused.
+            unsafe { sys::pages::unmap(self.start.cast(), self.lanes * lane, lane) };
         }
     }
 
