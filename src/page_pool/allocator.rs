@@ -120,12 +120,21 @@ impl Allocator {
         }
         let result = self.refill(batch);
         self.owner.hub.put(batch - self.scratch.len());
-        let page = match result {
-            Ok(()) => self.scratch.pop().ok_or(AllocError::Exhausted)?,
-            Err(error) => return Err(error),
-        };
-        self.owner.fill(&mut self.scratch);
-        Ok(Page::new(page))
+        match result.and_then(|()| self.scratch.pop().ok_or(AllocError::Exhausted)) {
+            Ok(page) => {
+                self.owner.fill(&mut self.scratch);
+                Ok(Page::new(page))
+            }
+            // The page that pieces are cut from is nobody's if they are all back.
+            Err(error) => self.reuse_open_page().map(Page::new).ok_or(error),
+        }
+    }
+
+    fn reuse_open_page(&mut self) -> Option<Idle> {
+        let mut page = self.owner.put_away_unused()?;
+        self.hub().clean(&mut page);
+        self.owner.count_reuse();
+        Some(page)
     }
 
     /// Takes pages out of the ring, or from home, into `scratch`.
@@ -162,7 +171,7 @@ impl Allocator {
             counts.empty.add(1);
         }
         let high = hub.config.page_size > HIGH_ORDER;
-        hub.take(&mut self.scratch, if high { 1 } else { batch }).map_err(no_page)?;
+        hub.take(if high { 1 } else { batch }, |page| self.scratch.push(page)).map_err(no_page)?;
         if high { &counts.slow_high_order } else { &counts.slow }.add(1);
         Ok(())
     }

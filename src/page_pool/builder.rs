@@ -10,6 +10,7 @@ use crate::ptr_ring::PtrRing;
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 /// The largest page, in bytes.
@@ -47,6 +48,10 @@ pub struct PoolBuilder {
     name: Option<Cow<'static, str>>,
     foreign: Option<Foreign>,
 }
+
+// A builder only keeps the predicate.
+impl UnwindSafe for PoolBuilder {}
+impl RefUnwindSafe for PoolBuilder {}
 
 fn in_range(field: &'static str, value: usize, allowed: RangeInclusive<usize>) -> Result<(), BuildError> {
     if allowed.contains(&value) { Ok(()) } else { Err(BuildError::OutOfRange { field, value, allowed }) }

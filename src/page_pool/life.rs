@@ -216,6 +216,13 @@ impl Hub {
         registered.taken.replace(Taken::NOTHING).unwrap_or(Taken::NOTHING)
     }
 
+    /// What `look` says about a cache, under the lock; false if a closer has emptied it.
+    pub(super) fn while_not_taken(&self, cache: &Cache, look: impl FnOnce() -> bool) -> bool {
+        let state = self.lock();
+        let mut caches = state.caches.iter();
+        caches.any(|registered| std::ptr::eq(&*registered.cache, cache) && registered.taken.is_none()) && look()
+    }
+
     /// Begins the end: shuts the gates of all caches, then kills. Whoever asks for a page after this returns gets none.
     fn shut(hub: &HubRef) {
         {
@@ -248,12 +255,12 @@ impl Hub {
         let spare = state.source.close();
         drop(state);
         drop(spare);
+        pages.extend(rests.into_iter().filter_map(|rest| rest.give_up()));
         let count = pages.len();
         hub.bring_home(&mut pages);
         hub.drain_ring();
         // The first reference, which the kill drops after this, keeps the count.
         hub.put(count);
-        rests.into_iter().for_each(|rest| rest.give_up());
     }
 
     /// Shuts the pool down, if that has not been done, and waits for it in the way that the drain's owner likes.

@@ -16,7 +16,7 @@
 //!
 //! - The *owner* of an [`Allocator`] takes and gives pages by a few plain loads and stores: no lock, no atomic
 //!   read-modify-write.
-//! - Everybody else drops a [`Page`] wherever he has it; it goes through a [`PtrRing`](crate::ptr_ring::PtrRing).
+//! - Everybody else drops a [`Page`] wherever he has it; it goes through a [`PtrRing`].
 //! - The pool's life is a count like that of a [`PercpuRef`](crate::PercpuRef), and every page that is out holds a
 //!   reference. [`PagePool::shutdown`] kills it: from then on nothing is handed out or cached, and a [`Drain`] waits for the
 //!   pages that are still out. No timer polls for them.
@@ -189,9 +189,9 @@ impl PagePool {
             return Ok(Page::new(page));
         }
         hub.counts.empty.add(1);
-        let mut one = Vec::with_capacity(1);
-        let taken = hub.take(&mut one, 1).map_err(no_page);
-        match taken.and_then(|()| one.pop().ok_or(AllocError::Exhausted)) {
+        let mut one = None;
+        let taken = hub.take(1, |page| one = Some(page)).map_err(no_page);
+        match taken.and_then(|()| one.ok_or(AllocError::Exhausted)) {
             Ok(page) => {
                 let high = hub.config.page_size > HIGH_ORDER;
                 if high { &hub.counts.slow_high_order } else { &hub.counts.slow }.add(1);

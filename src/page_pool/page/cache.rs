@@ -118,13 +118,12 @@ pub(in crate::page_pool) struct Rest {
 }
 
 impl Rest {
-    /// Drops the shares; the page goes back if they were the last.
-    pub(in crate::page_pool) fn give_up(self) {
+    /// Drops the shares; if they were the last, the page is the caller's, with its reference.
+    pub(in crate::page_pool) fn give_up(self) -> Option<Idle> {
         // SAFETY: 1. they were the owner's, and whoever made this took them over.
-        if unsafe { drop_shares(self.at, self.shares) } {
-            // INVARIANT: Idle's: they were the last shares.
-            recycle::give_back(Idle(self.at));
-        }
+        let last = unsafe { drop_shares(self.at, self.shares) };
+        // INVARIANT: Idle's: they were the last shares.
+        last.then_some(Idle(self.at))
     }
 }
 
@@ -155,22 +154,27 @@ impl Cache {
     }
 
     /// Pages in it that hold a reference and that nobody uses: exact while the owner does nothing. `taken`: what a closer
-    /// took and the owner does not know yet.
-    ///
-    /// To be called under the hub's lock: a page that is open when the lock is taken is not home, and its block cannot be
-    /// unmapped before the lock is released.
+    /// took and the owner does not know yet. To be called under the hub's lock.
     pub(in crate::page_pool) fn idle_pages(&self, taken: Option<Taken>) -> usize {
         let taken = taken.unwrap_or(Taken::NOTHING);
         let pages = self.pages_and_fast().0.saturating_sub(taken.pages);
+        let open = self.open.load(Ordering::Relaxed);
+        pages + usize::from(open != taken.open && self.open_is_unused())
+    }
+
+    /// Whether there is an open page of which no piece is out.
+    ///
+    /// To be called under the hub's lock, and not if a closer has put the page away: a page that is open then is not home,
+    /// and its block cannot be unmapped before the lock is released.
+    fn open_is_unused(&self) -> bool {
         // Acquire, as in `close`.
         let open = self.open.load(Ordering::Acquire);
-        let unused = NonNull::new(open).is_some_and(|open_page| {
+        NonNull::new(open).is_some_and(|open| {
             let handed = self.handed.load(Ordering::Relaxed);
             // SAFETY: 1. by the rule above it is a page of a mapped block.
-            let left = unsafe { At(open_page).note() }.load(Ordering::Acquire);
-            open != taken.open && left.wrapping_add(handed) == BIAS
-        });
-        pages + usize::from(unused)
+            let left = unsafe { At(open).note() }.load(Ordering::Acquire);
+            left.wrapping_add(handed) == BIAS
+        })
     }
 
     /// Takes out all that is in the cache, after the gate was shut and `heavy` has run: under the hub's lock, unless it has
@@ -404,6 +408,12 @@ impl Owner {
         last.then_some(Idle(at))
     }
 
+    /// As `put_away`, but only if all pieces have come back.
+    pub(in crate::page_pool) fn put_away_unused(&mut self) -> Option<Idle> {
+        let unused = self.hub.while_not_taken(&self.cache, || self.cache.open_is_unused());
+        if unused { self.put_away() } else { None }
+    }
+
     /// The recycling and taking again of a page that `put_away` returned, for the statistics.
     pub(in crate::page_pool) fn count_reuse(&self) {
         // `cached` follows from this.
@@ -454,14 +464,14 @@ impl Owner {
             }
             Change::PutAway(_) => {}
         }
-        let count = pages.len();
-        hub.bring_home(&mut pages);
-        hub.put(count);
         if let Some(at) = at
             && shares > 0
         {
-            Rest { at, shares }.give_up();
+            pages.extend(Rest { at, shares }.give_up());
         }
+        let count = pages.len();
+        hub.bring_home(&mut pages);
+        hub.put(count);
     }
 }
 

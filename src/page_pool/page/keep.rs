@@ -41,13 +41,13 @@ impl HubRef {
         unsafe { NonNull::new_unchecked(Arc::as_ptr(&self.0).cast_mut()) }
     }
 
-    /// Appends up to `wanted` pages from home to `into`, at least one unless there is an error.
+    /// Takes up to `wanted` pages from home, at least one unless there is an error.
     ///
     /// The caller holds references for them.
-    pub(in crate::page_pool) fn take(&self, into: &mut Vec<Idle>, wanted: usize) -> Result<(), NoPage> {
+    pub(in crate::page_pool) fn take(&self, wanted: usize, into: impl FnMut(Idle)) -> Result<(), NoPage> {
         let mut state = self.lock();
         // SAFETY: 1. it is the hub's own source, and the references that the pages are going to hold keep the hub.
-        unsafe { state.source.take(self.as_ptr(), into, wanted) }
+        unsafe { state.source.take(self.as_ptr(), wanted, into) }
     }
 
     /// Puts `n` references that the caller holds. What he has put into the ring before is not lost.

@@ -63,22 +63,27 @@ impl Source {
         Self { layout, huge, max_pages, away: 0, entries: Vec::new(), roomy: Vec::new(), closed: false }
     }
 
-    /// Appends up to `wanted` pages to `into`, at least one unless there is an error, and no more than it has room for.
+    /// Takes up to `wanted` pages out, at least one unless there is an error.
     ///
     /// # Safety
     /// 1. `hub` is the hub of this source, and lives as long as a page is away or the source does.
-    pub(super) unsafe fn take(&mut self, hub: NonNull<Hub>, into: &mut Vec<Idle>, wanted: usize) -> Result<(), NoPage> {
-        let wanted = wanted.min(self.max_pages - self.away).min(into.capacity() - into.len());
+    pub(super) unsafe fn take(
+        &mut self,
+        hub: NonNull<Hub>,
+        wanted: usize,
+        mut into: impl FnMut(Idle),
+    ) -> Result<(), NoPage> {
+        let wanted = wanted.min(self.max_pages - self.away);
         if wanted == 0 {
             return Err(NoPage::Limit);
         }
-        let enough = into.len() + wanted;
-        while into.len() < enough {
+        let mut taken = 0;
+        while taken < wanted {
             let Some(entry) = self.roomy.last().and_then(|place| self.entries[*place].as_mut()) else {
                 // SAFETY: 1.
                 match unsafe { self.add_block(hub) } {
                     Some(()) => continue,
-                    None if into.len() + wanted > enough => break,
+                    None if taken > 0 => break,
                     None => return Err(NoPage::Memory),
                 }
             };
@@ -102,7 +107,8 @@ impl Source {
             // SAFETY: 1. `index` is the number of a page, and the block is mapped.
             let at = unsafe { entry.block.page_at(index) };
             // INVARIANT: Idle's: it was home, and now it is away, and this is its only handle.
-            into.push(Idle(at));
+            into(Idle(at));
+            taken += 1;
         }
         Ok(())
     }
