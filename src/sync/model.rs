@@ -84,6 +84,12 @@ pub(crate) mod pages {
     use std::alloc::Layout;
     use std::ptr::NonNull;
 
+    /// Small, because each execution fills it with zeroes.
+    pub(crate) const BLOCK: usize = 1 << 12;
+
+    /// A model's atomic is a number by which loom knows it.
+    pub(crate) const ZEROES_ARE_ATOMICS: bool = false;
+
     pub(crate) fn map(len: usize, align: usize) -> Option<NonNull<u8>> {
         let layout = Layout::from_size_align(len, align).ok().filter(|layout| layout.size() > 0)?;
         // SAFETY: the layout has a size.

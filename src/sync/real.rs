@@ -13,7 +13,17 @@ pub(crate) use super::fork::{Generation, OnFork};
 pub(crate) use std::thread::yield_now;
 pub(crate) use sys::Backoff;
 pub(crate) use sys::membarrier::{heavy, register as register_membarrier};
-pub(crate) use sys::pages;
+
+/// Memory from the system, in large pieces.
+pub(crate) mod pages {
+    pub(crate) use super::sys::pages::{discard, map, unmap, wish_for_huge};
+
+    /// A good size for such a piece: that of a huge page on most machines.
+    pub(crate) const BLOCK: usize = 1 << 21;
+
+    /// Zeroed memory is as good as atomics that are zero.
+    pub(crate) const ZEROES_ARE_ATOMICS: bool = true;
+}
 
 /// The ordering of a ledger entry.
 #[inline(always)]

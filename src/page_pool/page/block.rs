@@ -17,10 +17,10 @@ use super::Hub;
 use crate::sync::{AtomicUsize, Ordering, pages};
 use std::ptr::NonNull;
 
-/// What blocks are aligned to, and the most that one takes: the size of a huge page on most machines.
-pub(in crate::page_pool) const BLOCK: usize = 1 << 21;
+/// What blocks are aligned to, and the most that one takes.
+pub(in crate::page_pool) const BLOCK: usize = pages::BLOCK;
 /// Mappings are whole numbers of this, which is a multiple of every system's page size.
-const GRAIN: usize = 1 << 16;
+const GRAIN: usize = if BLOCK < 1 << 16 { BLOCK } else { 1 << 16 };
 
 /// What lies at the start of a block.
 ///
@@ -93,8 +93,7 @@ impl Block {
         // SAFETY: the mapping is new, aligned, and longer than a header.
         unsafe { header.write(Header { hub, first, page_shift, note_shift, count, mapped, place }) };
         let block = Self(header);
-        if size_of::<AtomicUsize>() != size_of::<usize>() {
-            // A model's atomics are more than the zeroes that the mapping has.
+        if !pages::ZEROES_ARE_ATOMICS {
             for i in 0..count {
                 // SAFETY: 1. `i < count`.
                 let note = unsafe { block.note_at(i) };
@@ -113,15 +112,7 @@ impl Block {
     pub(super) unsafe fn unmap(self) {
         // SAFETY: 1. and invariant 1.
         let mapped = unsafe { self.header() }.mapped;
-        if std::mem::needs_drop::<AtomicUsize>() {
-            // SAFETY: as above.
-            for i in 0..unsafe { self.header() }.count {
-                // SAFETY: 1. `i < count`.
-                let note = unsafe { self.note_at(i) };
-                // SAFETY: invariant 2, and nobody uses it (1).
-                unsafe { note.drop_in_place() };
-            }
-        }
+        const { assert!(!std::mem::needs_drop::<AtomicUsize>()) };
         // SAFETY: 1.; invariant 1.
         unsafe { pages::unmap(self.0.cast(), mapped, BLOCK) };
     }
