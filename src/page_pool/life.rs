@@ -85,8 +85,9 @@ impl Host for Hub {
         // Whoever put a page into the ring did so before it put the page's reference.
         self.drain_ring();
         debug_assert!(self.born.is_over() || self.mapped() == 0, "everything is home");
-        // Release [U4]: pairs with Acquire [U5] in `Waiter::poll`: whoever is told sees that all is done.
-        self.is_over.store(true, order("U4", Ordering::Release));
+        // Release: pairs with Acquire [U4] in `Waiter::is_over`: whoever is told sees that all is done. (One of the fences [L2]
+        // and [L5] has run here, so no model can tell it from a relaxed store.)
+        self.is_over.store(true, Ordering::Release);
         let wakers = std::mem::take(&mut self.lock().wakers);
         wakers.into_iter().for_each(|(_, waker)| waker.wake());
     }
@@ -178,10 +179,10 @@ impl Hub {
 
     /// A put could not be counted in a cell: perhaps because of a kill.
     pub(super) fn closed_meanwhile(&self) {
-        // SeqCst [L7]: pairs with [L2] in `close_caches`, which comes before the confirm empties the ring.
+        // SeqCst [L5]: pairs with [L2] in `close_caches`, which comes before the confirm empties the ring.
         // - We come first: the confirm finds what we have put there.
         // - The confirm comes first: we see that the pool is dying.
-        fence("L7", Ordering::SeqCst);
+        fence("L5", Ordering::SeqCst);
         if self.is_dying() {
             self.drain_ring();
         }
@@ -241,7 +242,7 @@ impl Hub {
 
     /// The confirm of the kill: empties the caches, the ring and what is home.
     fn close_caches(hub: &HubRef) {
-        // heavy [L2]: pairs with light [L1] in `Owner::is_open`, after the gates were shut; and with [L7].
+        // heavy [L2]: pairs with light [L1] in `Owner::is_open`, after the gates were shut; and with [L5].
         if Sched::backend() == Backend::Fence {
             fence("L2", Ordering::SeqCst);
         } else {
@@ -352,8 +353,8 @@ impl drain::Source<()> for Waiter {
 
 impl Waiter {
     fn is_over(&self) -> bool {
-        // Acquire [U5]: pairs with Release [U4] in `release`.
-        self.hub.is_over.load(order("U5", Ordering::Acquire))
+        // Acquire [U4]: pairs with Release in `release`.
+        self.hub.is_over.load(order("U4", Ordering::Acquire))
     }
 }
 

@@ -188,8 +188,9 @@ impl Cache {
             // SAFETY: 1. it comes from `into_raw`. 2. The note tells the owner that it is not his.
             unsafe { idle(slot.load(Ordering::Relaxed)) }
         }));
-        // Acquire [L6]: pairs with Release [L5] in `open`: `handed` is of this page, and the note is written.
-        let open = self.open.load(order("L6", Ordering::Acquire));
+        // Acquire: pairs with Release in `open`: the note is written before anybody subtracts from it. (No model has a
+        // store that comes after another thread's read-modify-write and was made before it.)
+        let open = self.open.load(Ordering::Acquire);
         let handed = self.handed.load(Ordering::Relaxed);
         rests.extend(NonNull::new(open).map(|page| Rest { at: At(page), shares: BIAS - handed }));
         Taken { pages: count, open, handed }
@@ -380,8 +381,8 @@ impl Owner {
         let at = page.0;
         let share = Share::first_of(page, BIAS);
         self.cache.handed.store(1, Ordering::Relaxed);
-        // INVARIANT: 2. Release [L5]: pairs with Acquire [L6] in `close`.
-        self.cache.open.store(at.0.as_ptr(), order("L5", Ordering::Release));
+        // INVARIANT: 2. Release: pairs with Acquire in `close`.
+        self.cache.open.store(at.0.as_ptr(), Ordering::Release);
         self.offset = piece_end(0, len, page_size);
         if !self.is_open() {
             std::mem::forget(share);
