@@ -13,6 +13,9 @@
 //! | `tracing` | events for each step of a ref's life, with the [tracing](https://docs.rs/tracing) crate |
 
 pub mod guide;
+#[cfg(feature = "bytes")]
+mod into_bytes;
+pub mod page_pool;
 mod percpu;
 mod percpu_ref;
 pub mod ptr_ring;

@@ -1,0 +1,495 @@
+//! An owner's stack of idle pages, which a shutdown can empty.
+//!
+//! The stack is what makes a pool fast: whoever has it takes and gives pages by a few plain loads and stores, with no
+//! atomic read-modify-write and no counting (a cached page keeps the reference that it held outside). But its owner may be
+//! asleep when the pool is shut down, for ever perhaps, and then somebody else has to take the pages out and put their
+//! references. A lock would cost more than the stack saves, so the two use an asymmetric fence.
+//!
+//! - The owner changes the stack by one store of `word` and looks at the gate afterwards, with only `light` in between.
+//! - The closer shuts the gate, runs `heavy`, and then reads `word`.
+//!
+//! Either the owner sees that the gate is shut, or the closer sees the change; perhaps both. So every change after which
+//! the gate was open is what the closer finds, and at most one, the last, may or may not be. Under the hub's lock the
+//! closer notes what it took, and the owner, who found the gate shut, compares that with what he has: a page that the
+//! closer took is lost to the owner, and one that it did not see is the owner's to bring home. Both know the number of
+//! pages before and after the last change, and these differ, so there is no doubt.
+//!
+//! The page that is being handed out in pieces is treated in the same way: `open` and `handed` are what `word` is to the
+//! stack.
+//!
+//! Once the gate is shut the stack stays empty: whatever the owner puts in he takes out again.
+
+use super::block::At;
+use super::share::{Share, Unique, drop_shares};
+use super::{HubRef, Idle, recycle};
+use crate::ptr_ring::Pointer;
+use crate::sync::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence, light, order};
+use std::hint::cold_path;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+/// The low bits of `word`: pages in the stack. Above them: pages taken from it so far, the `fast` of the statistics.
+const PAGES: u64 = (1 << 12) - 1;
+const FAST: u64 = 1 << 12;
+/// The most pages that a cache can hold.
+pub(in crate::page_pool) const MAX_CACHE: usize = PAGES as usize;
+
+/// The gate is shut.
+pub(in crate::page_pool) const CLOSED: u8 = 1;
+/// This process has no membarrier: the owner runs a fence of his own.
+pub(in crate::page_pool) const FENCED: u8 = 2;
+
+/// Shares that an owner gives the page that he hands out in pieces.
+const BIAS: usize = usize::MAX / 4;
+
+/// What an owner and the rest of the world share.
+///
+/// # Invariants
+/// 1. The slots below the number in `word` hold pages, each with a reference on the count; there are as many slots as the
+///    cache was made for.
+/// 2. `open` is null or a page of whose `BIAS` shares `handed` have been handed out and the others are the owner's.
+/// 3. When the gate is shut and the closer has noted what it took, that is not the owner's any more.
+#[repr(align(128))]
+pub(in crate::page_pool) struct Cache {
+    /// Written by the owner; read by the closer, and for statistics.
+    word: AtomicU64,
+    /// CLOSED is set under the hub's lock, FENCED never changes.
+    pub(in crate::page_pool) gate: AtomicU8,
+    /// Written by the owner.
+    open: AtomicPtr<u8>,
+    handed: AtomicUsize,
+    slots: Box<[AtomicPtr<()>]>,
+    /// Written by the owner, each by a load and a store.
+    pub(in crate::page_pool) counts: Counts,
+}
+
+/// What an owner counts on his slow paths.
+#[derive(Default)]
+pub(in crate::page_pool) struct Counts {
+    pub(in crate::page_pool) slow: Count,
+    pub(in crate::page_pool) slow_high_order: Count,
+    pub(in crate::page_pool) empty: Count,
+    pub(in crate::page_pool) refill: Count,
+    pub(in crate::page_pool) waive: Count,
+    pub(in crate::page_pool) cache_full: Count,
+    /// Pages that came out of the ring.
+    pub(in crate::page_pool) from_ring: Count,
+    /// Pages that went into the stack otherwise than by `push`, and out of it otherwise than by `pop`.
+    moved_in: Count,
+    moved_out: Count,
+}
+
+/// A number with one writer.
+#[derive(Default)]
+pub(in crate::page_pool) struct Count(AtomicU64);
+
+impl Count {
+    /// Only for the owner.
+    #[inline(always)]
+    pub(in crate::page_pool) fn add(&self, n: usize) {
+        self.0.store(self.get() + n as u64, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(in crate::page_pool) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What a closer took out of a cache.
+#[derive(Clone, Copy)]
+pub(in crate::page_pool) struct Taken {
+    pages: usize,
+    open: *mut u8,
+    handed: usize,
+}
+
+// SAFETY: the pointer is only compared.
+unsafe impl Send for Taken {}
+
+impl Taken {
+    pub(in crate::page_pool) const NOTHING: Self = Self { pages: 0, open: null_mut(), handed: 0 };
+}
+
+/// A page whose pieces are out, and the shares of it that were not handed out.
+pub(in crate::page_pool) struct Rest {
+    at: At,
+    shares: usize,
+}
+
+impl Rest {
+    /// Drops the shares; if they were the last, the page is the caller's, with its reference.
+    pub(in crate::page_pool) fn give_up(self) -> Option<Idle> {
+        // SAFETY: 1. they were the owner's, and whoever made this took them over.
+        let last = unsafe { drop_shares(self.at, self.shares) };
+        // INVARIANT: Idle's: they were the last shares.
+        last.then_some(Idle(self.at)).inspect(Idle::cross_out)
+    }
+}
+
+impl Cache {
+    fn new(capacity: usize, gate: u8) -> Self {
+        debug_assert!(capacity <= MAX_CACHE);
+        Self {
+            word: AtomicU64::new(0),
+            gate: AtomicU8::new(gate),
+            open: AtomicPtr::new(null_mut()),
+            handed: AtomicUsize::new(0),
+            slots: (0..capacity).map(|_| AtomicPtr::new(null_mut())).collect(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Pages in the stack and allocations served from it, both as of one moment.
+    pub(in crate::page_pool) fn pages_and_fast(&self) -> (usize, u64) {
+        let word = self.word.load(Ordering::Relaxed);
+        ((word & PAGES) as usize, word / FAST)
+    }
+
+    /// Pages that their users recycled into the stack: exact while the owner does nothing.
+    pub(in crate::page_pool) fn cached(&self) -> u64 {
+        let (pages, fast) = self.pages_and_fast();
+        let (moved_in, moved_out) = (self.counts.moved_in.get(), self.counts.moved_out.get());
+        (pages as u64 + fast + moved_out).saturating_sub(moved_in)
+    }
+
+    /// Pages in it that hold a reference and that nobody uses: exact while the owner does nothing. `taken`: what a closer
+    /// took and the owner does not know yet. To be called under the hub's lock.
+    pub(in crate::page_pool) fn idle_pages(&self, taken: Option<Taken>) -> usize {
+        let taken = taken.unwrap_or(Taken::NOTHING);
+        let pages = self.pages_and_fast().0.saturating_sub(taken.pages);
+        let open = self.open.load(Ordering::Relaxed);
+        pages + usize::from(open != taken.open && self.open_is_unused())
+    }
+
+    /// Whether there is an open page of which no piece is out.
+    ///
+    /// To be called under the hub's lock, and not if a closer has put the page away: a page that is open then is not home,
+    /// and its block cannot be unmapped before the lock is released.
+    fn open_is_unused(&self) -> bool {
+        // Acquire, as in `close`.
+        let open = self.open.load(Ordering::Acquire);
+        NonNull::new(open).is_some_and(|open| {
+            let handed = self.handed.load(Ordering::Relaxed);
+            // SAFETY: 1. by the rule above it is a page of a mapped block.
+            let left = unsafe { At(open).note() }.load(Ordering::Acquire);
+            left.wrapping_add(handed) == BIAS
+        })
+    }
+
+    /// Takes out all that is in the cache, after the gate was shut and `heavy` has run: under the hub's lock, unless it has
+    /// been done before. The pages hold their references still.
+    pub(in crate::page_pool) fn close(&self, pages: &mut Vec<Idle>, rests: &mut Vec<Rest>) -> Taken {
+        // Acquire [L4]: pairs with Release [L3] in `publish`: the slots are filled.
+        let word = self.word.load(order("L4", Ordering::Acquire));
+        let count = (word & PAGES) as usize;
+        // INVARIANT: 3: by what is returned, and noted under the lock.
+        pages.extend(self.slots[..count].iter().map(|slot| {
+            // SAFETY: 1. it comes from `into_raw`. 2. The note tells the owner that it is not his.
+            unsafe { idle(slot.load(Ordering::Relaxed)) }
+        }));
+        // Acquire: pairs with Release in `open`: the note is written before anybody subtracts from it. (No model has a
+        // store that comes after another thread's read-modify-write and was made before it.)
+        let open = self.open.load(Ordering::Acquire);
+        let handed = self.handed.load(Ordering::Relaxed);
+        rests.extend(NonNull::new(open).map(|page| Rest { at: At(page), shares: BIAS - handed }));
+        Taken { pages: count, open, handed }
+    }
+}
+
+/// # Safety
+/// 1. `raw` comes from `into_raw` of an idle page.
+/// 2. It becomes one again once.
+#[inline(always)]
+unsafe fn idle(raw: *mut ()) -> Idle {
+    // SAFETY: 1.: not null.
+    let raw = unsafe { NonNull::new_unchecked(raw) };
+    // SAFETY: 1., 2.
+    unsafe { Idle::from_raw(raw) }
+}
+
+/// The owner's end of a cache.
+pub(in crate::page_pool) struct Owner {
+    cache: Arc<Cache>,
+    pub(in crate::page_pool) hub: HubRef,
+    /// Where the next piece of the open page begins.
+    offset: usize,
+}
+
+/// A change under way that the closer may or may not have seen.
+enum Change {
+    /// A page was pushed.
+    Pushed,
+    /// Many were moved in.
+    Filled,
+    /// One page was popped from the stack.
+    Popped(Idle),
+    /// Everything was taken from the stack.
+    Emptied(Vec<Idle>),
+    /// A piece was handed out, perhaps the first one.
+    Piece,
+    /// The open page was put away.
+    PutAway(At),
+}
+
+impl Owner {
+    pub(in crate::page_pool) fn new(hub: HubRef, capacity: usize) -> Self {
+        let cache = hub.register(|gate| Arc::new(Cache::new(capacity, gate)));
+        Self { cache, hub, offset: 0 }
+    }
+
+    /// Pages in the stack.
+    pub(in crate::page_pool) fn len(&self) -> usize {
+        self.cache.pages_and_fast().0
+    }
+
+    pub(in crate::page_pool) fn counts(&self) -> &Counts {
+        &self.cache.counts
+    }
+
+    #[inline(always)]
+    fn word(&self) -> u64 {
+        // Relaxed: the owner wrote it.
+        self.cache.word.load(Ordering::Relaxed)
+    }
+
+    /// Changes the stack; false if the gate was found shut: then `settle` has to be called.
+    #[inline(always)]
+    fn publish(&self, word: u64) -> bool {
+        // Release [L3]: pairs with Acquire [L4] in `close`.
+        self.cache.word.store(word, order("L3", Ordering::Release));
+        self.is_open()
+    }
+
+    /// Whether the gate is open, after a change.
+    #[inline(always)]
+    fn is_open(&self) -> bool {
+        // light [L1]: pairs with heavy [L2] in `Hub::close_caches`.
+        // - We come first: the closer sees the change.
+        // - The closer comes first: we see that the gate is shut.
+        light("L1");
+        self.cache.gate.load(Ordering::Relaxed) == 0 || self.is_open_after_fence()
+    }
+
+    #[cold]
+    fn is_open_after_fence(&self) -> bool {
+        fence("L1", Ordering::SeqCst);
+        self.cache.gate.load(Ordering::Relaxed) & CLOSED == 0
+    }
+
+    /// # Safety
+    /// 1. `i` is below the number of slots.
+    #[inline(always)]
+    unsafe fn slot(&self, i: usize) -> &AtomicPtr<()> {
+        debug_assert!(i < self.cache.slots.len());
+        // SAFETY: 1.
+        unsafe { self.cache.slots.get_unchecked(i) }
+    }
+
+    /// Takes the page that was put in last, with its reference. `None`: there is none, or the pool has been shut down.
+    #[inline(always)]
+    pub(in crate::page_pool) fn pop(&mut self) -> Option<Idle> {
+        let word = self.word();
+        let count = (word & PAGES) as usize;
+        if count == 0 {
+            return None;
+        }
+        // SAFETY: 1. invariant 1.
+        let raw = unsafe { self.slot(count - 1) }.load(Ordering::Relaxed);
+        let open = self.publish(word + FAST - 1);
+        // SAFETY: 1. invariant 1. 2. The slot is not counted any more; if the closer took the page, `settle` says so.
+        let page = unsafe { idle(raw) };
+        if !open {
+            cold_path();
+            self.settle(Change::Popped(page));
+            return None;
+        }
+        Some(page)
+    }
+
+    /// Puts a page in, with its reference; gives it back if there is no room. After a shutdown, the page goes home.
+    #[inline(always)]
+    pub(in crate::page_pool) fn push(&mut self, page: Idle) -> Result<(), Idle> {
+        let word = self.word();
+        let count = (word & PAGES) as usize;
+        if count == self.cache.slots.len() {
+            return Err(page);
+        }
+        // SAFETY: 1. just compared.
+        unsafe { self.slot(count) }.store(page.into_raw().as_ptr(), Ordering::Relaxed);
+        if !self.publish(word + 1) {
+            cold_path();
+            self.settle(Change::Pushed);
+        }
+        Ok(())
+    }
+
+    /// Moves pages, with their references, into the stack, which is empty and has room for them.
+    pub(in crate::page_pool) fn fill(&mut self, pages: &mut Vec<Idle>) {
+        let word = self.word();
+        assert!(word & PAGES == 0 && pages.len() <= self.cache.slots.len(), "there is room");
+        let count = pages.len();
+        for (slot, page) in self.cache.slots.iter().zip(pages.drain(..)) {
+            slot.store(page.into_raw().as_ptr(), Ordering::Relaxed);
+        }
+        self.cache.counts.moved_in.add(count);
+        if !self.publish(word + count as u64) {
+            self.settle(Change::Filled);
+        }
+    }
+
+    /// Takes all pages out of the stack, with their references: the coldest comes first. After a shutdown, nothing.
+    pub(in crate::page_pool) fn empty(&mut self, into: &mut Vec<Idle>) {
+        debug_assert!(into.is_empty());
+        let word = self.word();
+        let count = (word & PAGES) as usize;
+        into.extend(self.cache.slots[..count].iter().map(|slot| {
+            // SAFETY: 1. invariant 1. 2. As in `pop`.
+            unsafe { idle(slot.load(Ordering::Relaxed)) }
+        }));
+        self.cache.counts.moved_out.add(count);
+        if !self.publish(word - count as u64) {
+            self.settle(Change::Emptied(std::mem::take(into)));
+        }
+    }
+
+    /// Hands out the next `len` bytes of the open page, or `None` if it has not enough left, or there is none, or the
+    /// pool has been shut down.
+    #[inline]
+    pub(in crate::page_pool) fn next_piece(&mut self, len: usize, page_size: usize) -> Option<Unique> {
+        let at = At(NonNull::new(self.cache.open.load(Ordering::Relaxed))?);
+        if len.max(1) > page_size - self.offset {
+            return None;
+        }
+        self.cache.handed.store(self.cache.handed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if !self.is_open() {
+            self.settle(Change::Piece);
+            return None;
+        }
+        // SAFETY: 1. invariant 2: one of the owner's shares was just handed out.
+        let share = unsafe { Share::another(at) };
+        let start = self.offset;
+        self.offset = piece_end(start, len, page_size);
+        // SAFETY: 1. pieces are handed out from `offset` on, which only grows while the page is open.
+        Some(unsafe { Unique::new(share, start, len) })
+    }
+
+    /// Opens a page, which comes with its reference, and hands out its first `len` bytes. `None`: the pool has been shut
+    /// down, and the page is home.
+    pub(in crate::page_pool) fn open(&mut self, page: Idle, len: usize, page_size: usize) -> Option<Unique> {
+        debug_assert!(self.cache.open.load(Ordering::Relaxed).is_null());
+        let at = page.0;
+        let share = Share::first_of(page, BIAS);
+        self.cache.handed.store(1, Ordering::Relaxed);
+        // INVARIANT: 2. Release: pairs with Acquire in `close`.
+        self.cache.open.store(at.0.as_ptr(), Ordering::Release);
+        self.offset = piece_end(0, len, page_size);
+        if !self.is_open() {
+            std::mem::forget(share);
+            self.settle(Change::Piece);
+            return None;
+        }
+        // SAFETY: 1. it is the first piece.
+        Some(unsafe { Unique::new(share, 0, len) })
+    }
+
+    /// Puts the open page away. If all of its pieces have come back already, it is the caller's, with its reference;
+    /// otherwise the last piece recycles it.
+    pub(in crate::page_pool) fn put_away(&mut self) -> Option<Idle> {
+        let at = At(NonNull::new(self.cache.open.load(Ordering::Relaxed))?);
+        let shares = BIAS - self.cache.handed.load(Ordering::Relaxed);
+        self.cache.open.store(null_mut(), Ordering::Relaxed);
+        if !self.is_open() {
+            self.settle(Change::PutAway(at));
+            return None;
+        }
+        // SAFETY: 1. invariant 2: the shares were the owner's, and are not in the cache any more.
+        let last = unsafe { drop_shares(at, shares) };
+        // INVARIANT: Idle's: they were the last shares.
+        last.then_some(Idle(at)).inspect(Idle::cross_out)
+    }
+
+    /// As `put_away`, but only if all pieces have come back.
+    pub(in crate::page_pool) fn put_away_unused(&mut self) -> Option<Idle> {
+        let unused = self.hub.while_not_taken(&self.cache, || self.cache.open_is_unused());
+        if unused { self.put_away() } else { None }
+    }
+
+    /// The recycling and taking again of a page that `put_away` returned, for the statistics.
+    pub(in crate::page_pool) fn count_reuse(&self) {
+        // `cached` follows from this.
+        self.cache.word.store(self.word() + FAST, Ordering::Relaxed);
+    }
+
+    /// The gate was found shut after a change: brings home what the closer did not take.
+    #[cold]
+    #[inline(never)]
+    fn settle(&mut self, change: Change) {
+        let (cache, hub) = (&*self.cache, &self.hub);
+        // What a closer took, or nothing: then none will come any more.
+        let taken = hub.acknowledge(cache);
+        let word = self.word();
+        let count = (word & PAGES) as usize;
+        // The stack. The pages below `taken` are the closer's.
+        let mut pages: Vec<Idle> = Vec::new();
+        for slot in cache.slots.iter().take(count).skip(taken.pages) {
+            // SAFETY: 1. invariant 1. 2. The closer did not take it, and the stack is emptied below.
+            pages.push(unsafe { idle(slot.load(Ordering::Relaxed)) });
+        }
+        // A page that was popped was not handed out, and one that was pushed is released rather than cached.
+        let (popped, pushed) = (matches!(change, Change::Popped(_)), matches!(change, Change::Pushed));
+        cache.counts.moved_out.add(count + usize::from(popped));
+        cache.counts.moved_in.add(usize::from(pushed));
+        hub.counts.released_refcnt.add(u64::from(pushed));
+        self.publish(word - count as u64 - if popped { FAST } else { 0 });
+        // The closer saw more pages than are left: it saw those that were just taken out.
+        let lost = taken.pages > count;
+        let handed = cache.handed.load(Ordering::Relaxed);
+        let open = cache.open.load(Ordering::Relaxed);
+        cache.open.store(null_mut(), Ordering::Relaxed);
+        let mut shares = if open == taken.open { 0 } else { BIAS - handed };
+        let mut at = NonNull::new(open).map(At);
+        match change {
+            Change::Pushed | Change::Filled => {}
+            Change::Popped(page) if !lost => pages.push(page),
+            Change::Emptied(mut emptied) if !lost => pages.append(&mut emptied),
+            // They are not ours: idle pages have no destructor.
+            Change::Popped(_) | Change::Emptied(_) => {}
+            Change::Piece => {
+                // The share of the piece that is not handed out after all: ours if the closer left it, or if all are.
+                shares += usize::from(open != taken.open || handed == taken.handed);
+            }
+            Change::PutAway(page) if page.0.as_ptr() != taken.open => {
+                at = Some(page);
+                shares = BIAS - handed;
+            }
+            Change::PutAway(_) => {}
+        }
+        if let Some(at) = at
+            && shares > 0
+        {
+            pages.extend(Rest { at, shares }.give_up());
+        }
+        let count = pages.len();
+        hub.bring_home(&mut pages);
+        hub.put(count);
+    }
+}
+
+/// Where the piece after one of `len` bytes at `start` begins: pieces are aligned, and each takes something.
+fn piece_end(start: usize, len: usize, page_size: usize) -> usize {
+    (start + len.max(1)).next_multiple_of(size_of::<u64>()).min(page_size)
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let mut pages = Vec::new();
+        let reuse = self.put_away();
+        self.empty(&mut pages);
+        pages.extend(reuse);
+        if !pages.is_empty() {
+            recycle::give_back_many(&mut pages);
+        }
+        self.hub.unregister(&self.cache);
+    }
+}
