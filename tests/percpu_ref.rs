@@ -1092,6 +1092,10 @@ in_both_flavours! {
                 if ring.tryget_many(8) {
                     if ring.is_dying() {
                         ring.put_many(8);
+                        if cfg!(feature = "track") {
+                            // Most of this loop is bookkeeping with references held: leave a moment in which none is.
+                            thread::sleep(Duration::from_micros(100));
+                        }
                         continue;
                     }
                     inside.fetch_add(1, SeqCst);

@@ -7,6 +7,7 @@ mod common;
 use common::{Backend, Flavor, Plain, Sched, eventually, in_children, together};
 use percpu_ref::PercpuRef;
 use percpu_ref::rcu::{GraceStats, Stats, stats};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -51,12 +52,22 @@ fn waits_at_the_same_time_share<F: Flavor>() {
         let _ = left.recv();
     });
     inside.recv().unwrap();
+    let about_to_wait = &AtomicUsize::new(0);
     std::thread::scope(|s| {
-        // One waits for the reader; nine for the next grace period, which one of them runs.
-        s.spawn(F::synchronize);
-        std::thread::sleep(Duration::from_millis(50));
-        let others = s.spawn(|| together(9, |_| F::synchronize()));
-        std::thread::sleep(Duration::from_millis(50));
+        // One waits for the reader; nine for the next grace period, which one of them runs. That they have begun to wait
+        // nobody can see: they are given time.
+        let synchronize = move || {
+            about_to_wait.fetch_add(1, SeqCst);
+            F::synchronize();
+        };
+        let begun = |n| {
+            eventually("they are about to wait", || about_to_wait.load(SeqCst) == n);
+            std::thread::sleep(Duration::from_millis(500));
+        };
+        s.spawn(synchronize);
+        begun(1);
+        let others = s.spawn(move || together(9, |_| synchronize()));
+        begun(10);
         assert_eq!(of::<F>(stats()), GraceStats::default(), "nothing has ended");
         drop(leave);
         others.join().unwrap();
@@ -64,7 +75,7 @@ fn waits_at_the_same_time_share<F: Flavor>() {
     reader.join().unwrap();
     let now = of::<F>(stats());
     assert_eq!((now.grace_periods, now.waits, now.shared, now.barriers), (2, 10, 8, barriers::<F>(2)));
-    assert!(now.longest_wait >= Duration::from_millis(100), "{now}");
+    assert!(now.longest_wait >= Duration::from_secs(1), "{now}");
 }
 
 /// Which kind of grace period ends a kill of `F`.
