@@ -121,7 +121,11 @@ fn work(local: &mut Allocator, seed: usize, started: &AtomicUsize) {
     }
     // Late: what is still held goes home in any way.
     while let Some(page) = held.pop() {
-        if dice.below(2) == 0 { local.recycle(page) } else { drop(page) }
+        if dice.below(2) == 0 {
+            local.recycle(page)
+        } else {
+            drop(page)
+        }
         assert_eq!(local.alloc_frag(3).unwrap_err(), AllocError::ShutDown);
     }
 }
