@@ -394,7 +394,8 @@ fn across<P: Across + Send>(batch: usize) -> Run {
         let n = n.next_multiple_of(batch as u64);
         let mut here = pool.take().expect("put back");
         let mut back = here.back();
-        let (mut tx, mut rx) = spsc::<P::Item>(256).expect("a ring");
+        // Half as many as `Floor` has, so that it never has a page twice.
+        let (mut tx, mut rx) = spsc::<P::Item>(128).expect("a ring");
         let start = Arc::new(Barrier::new(2));
         let producer = thread::spawn({
             let start = start.clone();
