@@ -12,6 +12,8 @@ mod cell;
 mod get_put;
 mod harness;
 mod kill;
+mod page_pool;
+mod page_pool_rows;
 mod read_section;
 mod ring;
 mod ring_rows;
@@ -62,6 +64,8 @@ enum Group {
     Scale,
     /// Handing pointers from thread to thread
     Ring,
+    /// Allocating, touching and freeing pages
+    PagePool,
 }
 
 /// What one process measures.
@@ -77,6 +81,30 @@ enum Part {
     Threads,
     /// The same for the other flavour.
     ThreadsPlain,
+    /// With another allocator in place of the C library's.
+    Jemalloc,
+    /// The same.
+    Mimalloc,
+}
+
+impl Part {
+    /// What `malloc` has to be, if that matters.
+    fn allocator(self) -> Option<&'static str> {
+        match self {
+            Self::Jemalloc => Some("jemalloc"),
+            Self::Mimalloc => Some("mimalloc"),
+            _ => None,
+        }
+    }
+
+    /// The library that makes it so.
+    fn preload(self) -> Option<&'static str> {
+        match self {
+            Self::Jemalloc => Some("libjemalloc.so.2"),
+            Self::Mimalloc => Some("libmimalloc.so.2"),
+            _ => None,
+        }
+    }
 }
 
 impl Group {
@@ -88,6 +116,7 @@ impl Group {
             Self::Scale => {
                 &[(Part::Refs, ""), (Part::Threads, ""), (Part::Threads, "membarrier"), (Part::ThreadsPlain, "")]
             }
+            Self::PagePool => &[(Part::Jemalloc, ""), (Part::Mimalloc, "")],
         }
     }
 
@@ -104,6 +133,7 @@ impl Group {
             Self::Kill => kill::run(),
             Self::Scale => scale::run(part),
             Self::Ring => ring_rows::run(),
+            Self::PagePool => page_pool_rows::run(part),
         }
     }
 }
@@ -156,6 +186,9 @@ fn in_child(group: Group, part: Part, backend: &str) -> Result<Vec<Row>, String>
     let mut command = Command::new(program);
     if !backend.is_empty() {
         command.env("PERCPU_REF_BACKEND", backend);
+    }
+    if let Some(library) = part.preload() {
+        command.env("LD_PRELOAD", library);
     }
     let part = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let output = command

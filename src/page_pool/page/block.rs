@@ -4,10 +4,13 @@
 //! aligned to their greatest size: clear the low bits of any address in a page, and there is the block's header.
 //!
 //! ```text
-//! multiple of BLOCK                                                      at most BLOCK later
-//! | Header | note of page 0 | note of page 1 | ...  | page 0 | page 1 | page 2 | ...  |
-//!                                                   ^ a multiple of the page size
+//! multiple of BLOCK                                                             at most BLOCK later
+//! |  LEAD  | Header | note of page 0 | note of page 1 | ...  | page 0 | page 1 | page 2 | ...  |
+//!                                                            ^ a multiple of the page size
 //! ```
+//!
+//! The header does not lie at the very start, because the first bytes of all pages fall into the same set of a cache, and
+//! the header, which is needed for each of them, would compete with them there.
 //!
 //! The *note* of a page is one word, in a cache line of its own where pages are large enough to afford it. It is the
 //! share count of a page that is handed out in pieces or frozen, and the link of a page that is home: the pages
@@ -22,12 +25,15 @@ pub(in crate::page_pool) const BLOCK: usize = pages::BLOCK;
 /// Mappings are whole numbers of this, which is a multiple of every system's page size.
 const GRAIN: usize = if BLOCK < 1 << 16 { BLOCK } else { 1 << 16 };
 
+/// How far into a block its header lies: an odd number of lines, a quarter of a small page.
+const LEAD: usize = 17 * 64;
+
 /// What lies at the start of a block.
 ///
 /// # Invariants
-/// 1. It lies at a multiple of `BLOCK`, at the start of a mapping of `mapped` bytes, at most `BLOCK`.
+/// 1. It lies `LEAD` bytes behind a multiple of `BLOCK`, which is the start of a mapping of `mapped` bytes, at most `BLOCK`.
 /// 2. `count` notes of `1 << note_shift` bytes follow it, initialised, and `count` pages of `1 << page_shift` bytes lie
-///    from `first` on: all within the mapping, none of them over another.
+///    from `first` bytes into the block on: all within the mapping, none of them over another.
 /// 3. `hub` lives as long as the block.
 #[repr(C, align(64))]
 struct Header {
@@ -60,8 +66,8 @@ impl Layout {
         const { assert!(size_of::<AtomicUsize>() <= 64) };
         // 1/64 of the page, a cache line at most.
         let note = (page_size / 64).clamp(size_of::<AtomicUsize>().next_power_of_two(), 64);
-        let first = |count: usize| (size_of::<Header>() + count * note).next_multiple_of(page_size);
-        let mut count = ((BLOCK - size_of::<Header>()) / (page_size + note)).min(wanted).max(1);
+        let first = |count: usize| (LEAD + size_of::<Header>() + count * note).next_multiple_of(page_size);
+        let mut count = ((BLOCK - LEAD - size_of::<Header>()) / (page_size + note)).min(wanted).max(1);
         while count > 1 && first(count) + count * page_size > BLOCK {
             count -= 1;
         }
@@ -88,7 +94,8 @@ impl Block {
         if huge {
             pages::wish_for_huge(start, layout.mapped);
         }
-        let header = start.cast::<Header>();
+        // SAFETY: a layout has room for a header there.
+        let header = unsafe { start.add(LEAD) }.cast::<Header>();
         let Layout { page_shift, note_shift, count, first, mapped } = layout;
         // SAFETY: the mapping is new, aligned, and longer than a header.
         unsafe { header.write(Header { hub, first, page_shift, note_shift, count, mapped, place }) };
@@ -113,8 +120,13 @@ impl Block {
         // SAFETY: 1. and invariant 1.
         let mapped = unsafe { self.header() }.mapped;
         const { assert!(!std::mem::needs_drop::<AtomicUsize>()) };
-        // SAFETY: 1.; invariant 1.
-        unsafe { pages::unmap(self.0.cast(), mapped, BLOCK) };
+        // SAFETY: 1. as above; invariant 1.
+        unsafe { pages::unmap(self.start(), mapped, BLOCK) };
+    }
+
+    fn start(self) -> NonNull<u8> {
+        // SAFETY: invariant 1 of the header: the mapping begins there.
+        unsafe { self.0.byte_sub(LEAD) }.cast()
     }
 
     /// # Safety
@@ -143,7 +155,7 @@ impl Block {
         // SAFETY: 1.
         let header = unsafe { self.header() };
         // SAFETY: invariant 2 of the header: the page is in the mapping.
-        At(unsafe { self.0.byte_add(header.first + (i << header.page_shift)) }.cast())
+        At(unsafe { self.start().add(header.first + (i << header.page_shift)) })
     }
 }
 
@@ -154,9 +166,9 @@ pub(super) struct At(pub(super) NonNull<u8>);
 impl At {
     #[inline(always)]
     pub(super) fn block(self) -> Block {
-        let start = self.0.as_ptr().map_addr(|addr| addr & !(BLOCK - 1));
-        // SAFETY: a block does not lie at address 0: the system maps nothing there, and no allocator returns it.
-        Block(unsafe { NonNull::new_unchecked(start) }.cast())
+        let header = self.0.as_ptr().map_addr(|addr| (addr & !(BLOCK - 1)) | LEAD);
+        // SAFETY: `LEAD` is not 0.
+        Block(unsafe { NonNull::new_unchecked(header) }.cast())
     }
 
     /// The hub of its pool.
