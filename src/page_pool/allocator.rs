@@ -56,8 +56,8 @@ pub struct Allocator {
     owner: Owner,
     /// For pages on their way, so that no path has to allocate. Empty between calls.
     scratch: Vec<Idle>,
-    /// Whether pages need not be zeroed: then they go straight into the cache.
-    direct: bool,
+    /// The address of the hub whose pages go straight into the cache: 0, if they have to be zeroed before.
+    direct: usize,
     _user: Arc<User>,
     not_sync: PhantomData<Cell<()>>,
 }
@@ -72,7 +72,7 @@ impl Allocator {
         Self {
             owner: Owner::new(user.hub.clone(), config.cache),
             scratch: Vec::with_capacity(config.cache),
-            direct: !config.zero_on_recycle,
+            direct: if config.zero_on_recycle { 0 } else { user.hub.as_ptr().addr().get() },
             _user: Arc::clone(user),
             not_sync: PhantomData,
         }
@@ -204,10 +204,16 @@ impl Allocator {
     #[cfg_attr(feature = "track", track_caller)]
     pub fn alloc_bulk(&mut self, into: &mut Vec<Page>, n: usize) -> Result<(), AllocError> {
         let origin = Origin::here();
-        (0..n).try_for_each(|_| {
-            into.push(self.alloc_for(origin)?);
-            Ok(())
-        })
+        let wanted = into.len() + n;
+        while into.len() < wanted {
+            let before = into.len();
+            if self.owner.pop_many(wanted - before, into) == 0 {
+                into.push(self.alloc_slowly(origin)?);
+            } else {
+                into[before..].iter().for_each(|page| page.list(origin));
+            }
+        }
+        Ok(())
     }
 
     /// Puts a page straight into the cache. A page of another pool goes back to that one, as if it had been dropped.
@@ -230,7 +236,7 @@ impl Allocator {
     #[inline]
     pub fn recycle(&mut self, page: Page) {
         let page = page.taken_back();
-        if page.hub() != self.owner.hub.as_ptr() || !self.direct {
+        if page.hub().addr().get() != self.direct {
             return self.recycle_slowly(page);
         }
         if let Err(page) = self.owner.push(page) {

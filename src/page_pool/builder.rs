@@ -79,7 +79,7 @@ impl PoolBuilder {
     }
 
     /// The most pages that the cache of an [`Allocator`](super::Allocator) holds: from the [`refill`](Self::refill) to
-    /// 4095; 128 unless told otherwise.
+    /// 4096; 128 unless told otherwise.
     pub fn cache(mut self, pages: usize) -> Self {
         self.cache = pages;
         self

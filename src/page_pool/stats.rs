@@ -1,8 +1,9 @@
 //! What a pool has done, by the kernel's names.
 //!
-//! An owner counts in his own cache line, by plain stores, and on the fastest path only what leaves his stack, in the word
-//! that he writes anyway: what came in follows from that, and what went through the ring the ring knows. So the numbers
-//! cost nothing, and are exact when nobody uses the pool.
+//! An owner counts in his own cache line, by plain stores. On the fastest path he writes only the numbers that his stack
+//! needs anyway, how many pages went in and out; what of that was recycling and allocating follows from what his slow
+//! paths count, and what went through the ring the ring knows. So the statistics cost nothing, and are exact when nobody
+//! uses the pool.
 #![forbid(unsafe_code)]
 
 use super::page::Cache;
@@ -79,7 +80,7 @@ impl Stats {
     /// Adds what an owner has counted; `from_ring` is the pages that he took out of the ring.
     pub(super) fn add(&mut self, cache: &Cache, from_ring: &mut u64) {
         let counts = &cache.counts;
-        self.fast += cache.pages_and_fast().1;
+        self.fast += cache.fast();
         self.slow += counts.slow.get();
         self.slow_high_order += counts.slow_high_order.get();
         self.empty += counts.empty.get();

@@ -5,8 +5,9 @@
 //! asleep when the pool is shut down, for ever perhaps, and then somebody else has to take the pages out and put their
 //! references. A lock would cost more than the stack saves, so the two use an asymmetric fence.
 //!
-//! - The owner changes the stack by one store of `word` and looks at the gate afterwards, with only `light` in between.
-//! - The closer shuts the gate, runs `heavy`, and then reads `word`.
+//! - The owner changes the stack by one store, of `given` or `taken`, and looks at the gate afterwards, with only `light`
+//!   in between.
+//! - The closer shuts the gate, runs `heavy`, and then reads both.
 //!
 //! Either the owner sees that the gate is shut, or the closer sees the change; perhaps both. So every change after which
 //! the gate was open is what the closer finds, and at most one, the last, may or may not be. Under the hub's lock the
@@ -14,25 +15,25 @@
 //! closer took is lost to the owner, and one that it did not see is the owner's to bring home. Both know the number of
 //! pages before and after the last change, and these differ, so there is no doubt.
 //!
-//! The page that is being handed out in pieces is treated in the same way: `open` and `handed` are what `word` is to the
-//! stack.
+//! Pages put in and pages taken out are two numbers, and not one of how many there are, because a number that each
+//! operation changes is a chain through the store buffer: `pop` and `push` would wait for each other's store.
+//!
+//! The page that is being handed out in pieces is treated in the same way: `open` and `handed` are what the two numbers are
+//! to the stack.
 //!
 //! Once the gate is shut the stack stays empty: whatever the owner puts in he takes out again.
 
 use super::block::At;
 use super::share::{Share, Unique, drop_shares};
-use super::{HubRef, Idle, recycle};
+use super::{HubRef, Idle, Page, recycle};
 use crate::ptr_ring::Pointer;
 use crate::sync::{AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering, fence, light, order};
 use std::hint::cold_path;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-/// The low bits of `word`: pages in the stack. Above them: pages taken from it so far, the `fast` of the statistics.
-const PAGES: u64 = (1 << 12) - 1;
-const FAST: u64 = 1 << 12;
 /// The most pages that a cache can hold.
-pub(in crate::page_pool) const MAX_CACHE: usize = PAGES as usize;
+pub(in crate::page_pool) const MAX_CACHE: usize = 4096;
 
 /// The gate is shut.
 pub(in crate::page_pool) const CLOSED: u8 = 1;
@@ -45,14 +46,15 @@ const BIAS: usize = usize::MAX / 4;
 /// What an owner and the rest of the world share.
 ///
 /// # Invariants
-/// 1. The slots below the number in `word` hold pages, each with a reference on the count; there are as many slots as the
-///    cache was made for.
+/// 1. The slots below `given - taken` hold pages, each with a reference on the count; there are as many slots as the cache
+///    was made for.
 /// 2. `open` is null or a page of whose `BIAS` shares `handed` have been handed out and the others are the owner's.
 /// 3. When the gate is shut and the closer has noted what it took, that is not the owner's any more.
-#[repr(align(128))]
+#[repr(C, align(128))]
 pub(in crate::page_pool) struct Cache {
-    /// Written by the owner; read by the closer, and for statistics.
-    word: AtomicU64,
+    /// Pages put into the stack so far, and taken out of it. Written by the owner; read by the closer, and for statistics.
+    given: AtomicUsize,
+    taken: AtomicUsize,
     /// CLOSED is set under the hub's lock, FENCED never changes.
     pub(in crate::page_pool) gate: AtomicU8,
     /// Written by the owner.
@@ -74,9 +76,11 @@ pub(in crate::page_pool) struct Counts {
     pub(in crate::page_pool) cache_full: Count,
     /// Pages that came out of the ring.
     pub(in crate::page_pool) from_ring: Count,
-    /// Pages that went into the stack otherwise than by `push`, and out of it otherwise than by `pop`.
+    /// Pages that were put into the stack otherwise than by recycling them, and taken out otherwise than by allocating.
     moved_in: Count,
     moved_out: Count,
+    /// Pages that were recycled and allocated again without going through the stack.
+    reused: Count,
 }
 
 /// A number with one writer.
@@ -131,7 +135,8 @@ impl Cache {
     fn new(capacity: usize, gate: u8) -> Self {
         debug_assert!(capacity <= MAX_CACHE);
         Self {
-            word: AtomicU64::new(0),
+            given: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
             gate: AtomicU8::new(gate),
             open: AtomicPtr::new(null_mut()),
             handed: AtomicUsize::new(0),
@@ -140,24 +145,77 @@ impl Cache {
         }
     }
 
-    /// Pages in the stack and allocations served from it, both as of one moment.
-    pub(in crate::page_pool) fn pages_and_fast(&self) -> (usize, u64) {
-        let word = self.word.load(Ordering::Relaxed);
-        ((word & PAGES) as usize, word / FAST)
+    /// Puts `n` pages, which are in their slots, into the stack: only for the owner.
+    #[inline(always)]
+    fn add_given(&self, n: usize) {
+        // Release [L3]: pairs with Acquire [L4] in `close`.
+        let given = self.given.load(Ordering::Relaxed).wrapping_add(n);
+        self.given.store(given, order("L3", Ordering::Release));
     }
 
-    /// Pages that their users recycled into the stack: exact while the owner does nothing.
+    /// Takes the uppermost `n` pages out of the stack: only for the owner.
+    #[inline(always)]
+    fn add_taken(&self, n: usize) {
+        // Relaxed: the pages stay in their slots until `is_open` has told whose they are.
+        let taken = self.taken.load(Ordering::Relaxed).wrapping_add(n);
+        self.taken.store(taken, Ordering::Relaxed);
+    }
+
+    /// Whether the gate is open, after a change; if not, `settle` has to be called.
+    #[inline(always)]
+    fn is_open(&self) -> bool {
+        // light [L1]: pairs with heavy [L2] in `Hub::close_caches`.
+        // - We come first: the closer sees the change.
+        // - The closer comes first: we see that the gate is shut.
+        light("L1");
+        self.gate.load(Ordering::Relaxed) == 0 || self.is_open_after_fence()
+    }
+
+    #[cold]
+    fn is_open_after_fence(&self) -> bool {
+        fence("L1", Ordering::SeqCst);
+        self.gate.load(Ordering::Relaxed) & CLOSED == 0
+    }
+
+    /// # Safety
+    /// 1. `i` is below the number of slots.
+    #[inline(always)]
+    unsafe fn slot(&self, i: usize) -> &AtomicPtr<()> {
+        debug_assert!(i < self.slots.len());
+        // SAFETY: 1.
+        unsafe { self.slots.get_unchecked(i) }
+    }
+
+    /// Pages in the stack: exact for the owner.
+    #[inline(always)]
+    fn count(&self) -> usize {
+        // Relaxed: the owner wrote both.
+        self.given.load(Ordering::Relaxed).wrapping_sub(self.taken.load(Ordering::Relaxed))
+    }
+
+    /// Pages in the stack: exact while the owner does nothing.
+    pub(in crate::page_pool) fn len(&self) -> usize {
+        // The two numbers need not be of one moment.
+        self.count().min(self.slots.len())
+    }
+
+    /// Pages that were allocated from the stack.
+    pub(in crate::page_pool) fn fast(&self) -> u64 {
+        let taken = self.taken.load(Ordering::Relaxed) as u64;
+        taken.wrapping_sub(self.counts.moved_out.get()).wrapping_add(self.counts.reused.get())
+    }
+
+    /// Pages that were recycled into the stack.
     pub(in crate::page_pool) fn cached(&self) -> u64 {
-        let (pages, fast) = self.pages_and_fast();
-        let (moved_in, moved_out) = (self.counts.moved_in.get(), self.counts.moved_out.get());
-        (pages as u64 + fast + moved_out).saturating_sub(moved_in)
+        let given = self.given.load(Ordering::Relaxed) as u64;
+        given.wrapping_sub(self.counts.moved_in.get()).wrapping_add(self.counts.reused.get())
     }
 
     /// Pages in it that hold a reference and that nobody uses: exact while the owner does nothing. `taken`: what a closer
     /// took and the owner does not know yet. To be called under the hub's lock.
     pub(in crate::page_pool) fn idle_pages(&self, taken: Option<Taken>) -> usize {
         let taken = taken.unwrap_or(Taken::NOTHING);
-        let pages = self.pages_and_fast().0.saturating_sub(taken.pages);
+        let pages = self.len().saturating_sub(taken.pages);
         let open = self.open.load(Ordering::Relaxed);
         pages + usize::from(open != taken.open && self.open_is_unused())
     }
@@ -180,9 +238,9 @@ impl Cache {
     /// Takes out all that is in the cache, after the gate was shut and `heavy` has run: under the hub's lock, unless it has
     /// been done before. The pages hold their references still.
     pub(in crate::page_pool) fn close(&self, pages: &mut Vec<Idle>, rests: &mut Vec<Rest>) -> Taken {
-        // Acquire [L4]: pairs with Release [L3] in `publish`: the slots are filled.
-        let word = self.word.load(order("L4", Ordering::Acquire));
-        let count = (word & PAGES) as usize;
+        // Acquire [L4]: pairs with Release [L3] in `add_given`: the slots are filled.
+        let given = self.given.load(order("L4", Ordering::Acquire));
+        let count = given.wrapping_sub(self.taken.load(Ordering::Relaxed));
         // INVARIANT: 3: by what is returned, and noted under the lock.
         pages.extend(self.slots[..count].iter().map(|slot| {
             // SAFETY: 1. it comes from `into_raw`. 2. The note tells the owner that it is not his.
@@ -222,10 +280,10 @@ enum Change {
     Pushed,
     /// Many were moved in.
     Filled,
-    /// One page was popped from the stack.
-    Popped(Idle),
-    /// Everything was taken from the stack.
-    Emptied(Vec<Idle>),
+    /// Pages were popped from the stack, which had so many before.
+    Popped(usize),
+    /// Everything was taken from the stack, which had so many before.
+    Emptied(usize),
     /// A piece was handed out, perhaps the first one.
     Piece,
     /// The open page was put away.
@@ -240,84 +298,62 @@ impl Owner {
 
     /// Pages in the stack.
     pub(in crate::page_pool) fn len(&self) -> usize {
-        self.cache.pages_and_fast().0
+        self.cache.count()
     }
 
     pub(in crate::page_pool) fn counts(&self) -> &Counts {
         &self.cache.counts
     }
 
-    #[inline(always)]
-    fn word(&self) -> u64 {
-        // Relaxed: the owner wrote it.
-        self.cache.word.load(Ordering::Relaxed)
-    }
-
-    /// Changes the stack; false if the gate was found shut: then `settle` has to be called.
-    #[inline(always)]
-    fn publish(&self, word: u64) -> bool {
-        // Release [L3]: pairs with Acquire [L4] in `close`.
-        self.cache.word.store(word, order("L3", Ordering::Release));
-        self.is_open()
-    }
-
-    /// Whether the gate is open, after a change.
-    #[inline(always)]
-    fn is_open(&self) -> bool {
-        // light [L1]: pairs with heavy [L2] in `Hub::close_caches`.
-        // - We come first: the closer sees the change.
-        // - The closer comes first: we see that the gate is shut.
-        light("L1");
-        self.cache.gate.load(Ordering::Relaxed) == 0 || self.is_open_after_fence()
-    }
-
-    #[cold]
-    fn is_open_after_fence(&self) -> bool {
-        fence("L1", Ordering::SeqCst);
-        self.cache.gate.load(Ordering::Relaxed) & CLOSED == 0
-    }
-
-    /// # Safety
-    /// 1. `i` is below the number of slots.
-    #[inline(always)]
-    unsafe fn slot(&self, i: usize) -> &AtomicPtr<()> {
-        debug_assert!(i < self.cache.slots.len());
-        // SAFETY: 1.
-        unsafe { self.cache.slots.get_unchecked(i) }
-    }
-
     /// Takes the page that was put in last, with its reference. `None`: there is none, or the pool has been shut down.
     #[inline(always)]
     pub(in crate::page_pool) fn pop(&mut self) -> Option<Idle> {
-        let word = self.word();
-        let count = (word & PAGES) as usize;
+        let cache = &*self.cache;
+        let count = cache.count();
         if count == 0 {
             return None;
         }
         // SAFETY: 1. invariant 1.
-        let raw = unsafe { self.slot(count - 1) }.load(Ordering::Relaxed);
-        let open = self.publish(word + FAST - 1);
-        // SAFETY: 1. invariant 1. 2. The slot is not counted any more; if the closer took the page, `settle` says so.
-        let page = unsafe { idle(raw) };
-        if !open {
+        let raw = unsafe { cache.slot(count - 1) }.load(Ordering::Relaxed);
+        cache.add_taken(1);
+        if !cache.is_open() {
             cold_path();
-            self.settle(Change::Popped(page));
+            self.settle(Change::Popped(count));
             return None;
         }
-        Some(page)
+        // SAFETY: 1. invariant 1. 2. The slot is not counted any more, and the closer does not have the page.
+        Some(unsafe { idle(raw) })
+    }
+
+    /// Takes up to `max` pages, as by so many calls of [`pop`](Self::pop).
+    pub(in crate::page_pool) fn pop_many(&mut self, max: usize, into: &mut Vec<Page>) -> usize {
+        let count = self.len();
+        let n = max.min(count);
+        into.reserve(n);
+        self.cache.add_taken(n);
+        if !self.cache.is_open() {
+            self.settle(Change::Popped(count));
+            return 0;
+        }
+        into.extend(self.cache.slots[count - n..count].iter().rev().map(|slot| {
+            // SAFETY: 1. invariant 1. 2. As in `pop`.
+            Page::new(unsafe { idle(slot.load(Ordering::Relaxed)) })
+        }));
+        n
     }
 
     /// Puts a page in, with its reference; gives it back if there is no room. After a shutdown, the page goes home.
     #[inline(always)]
     pub(in crate::page_pool) fn push(&mut self, page: Idle) -> Result<(), Idle> {
-        let word = self.word();
-        let count = (word & PAGES) as usize;
-        if count == self.cache.slots.len() {
+        let cache = &*self.cache;
+        let count = cache.count();
+        if count == cache.slots.len() {
             return Err(page);
         }
         // SAFETY: 1. just compared.
-        unsafe { self.slot(count) }.store(page.into_raw().as_ptr(), Ordering::Relaxed);
-        if !self.publish(word + 1) {
+        unsafe { cache.slot(count) }.store(page.into_raw().as_ptr(), Ordering::Relaxed);
+        cache.add_given(1);
+        if !cache.is_open() {
             cold_path();
             self.settle(Change::Pushed);
         }
@@ -326,14 +362,14 @@ impl Owner {
 
     /// Moves pages, with their references, into the stack, which is empty and has room for them.
     pub(in crate::page_pool) fn fill(&mut self, pages: &mut Vec<Idle>) {
-        let word = self.word();
-        assert!(word & PAGES == 0 && pages.len() <= self.cache.slots.len(), "there is room");
         let count = pages.len();
+        assert!(self.len() == 0 && count <= self.cache.slots.len(), "there is room");
         for (slot, page) in self.cache.slots.iter().zip(pages.drain(..)) {
             slot.store(page.into_raw().as_ptr(), Ordering::Relaxed);
         }
         self.cache.counts.moved_in.add(count);
-        if !self.publish(word + count as u64) {
+        self.cache.add_given(count);
+        if !self.cache.is_open() {
             self.settle(Change::Filled);
         }
     }
@@ -341,16 +377,16 @@ impl Owner {
     /// Takes all pages out of the stack, with their references: the coldest comes first. After a shutdown, nothing.
     pub(in crate::page_pool) fn empty(&mut self, into: &mut Vec<Idle>) {
         debug_assert!(into.is_empty());
-        let word = self.word();
-        let count = (word & PAGES) as usize;
+        let count = self.len();
+        self.cache.counts.moved_out.add(count);
+        self.cache.add_taken(count);
+        if !self.cache.is_open() {
+            return self.settle(Change::Emptied(count));
+        }
         into.extend(self.cache.slots[..count].iter().map(|slot| {
             // SAFETY: 1. invariant 1. 2. As in `pop`.
             unsafe { idle(slot.load(Ordering::Relaxed)) }
         }));
-        self.cache.counts.moved_out.add(count);
-        if !self.publish(word - count as u64) {
-            self.settle(Change::Emptied(std::mem::take(into)));
-        }
     }
 
     /// Hands out the next `len` bytes of the open page, or `None` if it has not enough left, or there is none, or the
@@ -362,7 +398,7 @@ impl Owner {
             return None;
         }
         self.cache.handed.store(self.cache.handed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        if !self.is_open() {
+        if !self.cache.is_open() {
             self.settle(Change::Piece);
             return None;
         }
@@ -384,7 +420,7 @@ impl Owner {
         // INVARIANT: 2. Release: pairs with Acquire in `close`.
         self.cache.open.store(at.0.as_ptr(), Ordering::Release);
         self.offset = piece_end(0, len, page_size);
-        if !self.is_open() {
+        if !self.cache.is_open() {
             std::mem::forget(share);
             self.settle(Change::Piece);
             return None;
@@ -399,7 +435,7 @@ impl Owner {
         let at = At(NonNull::new(self.cache.open.load(Ordering::Relaxed))?);
         let shares = BIAS - self.cache.handed.load(Ordering::Relaxed);
         self.cache.open.store(null_mut(), Ordering::Relaxed);
-        if !self.is_open() {
+        if !self.cache.is_open() {
             self.settle(Change::PutAway(at));
             return None;
         }
@@ -417,8 +453,7 @@ impl Owner {
 
     /// The recycling and taking again of a page that `put_away` returned, for the statistics.
     pub(in crate::page_pool) fn count_reuse(&self) {
-        // `cached` follows from this.
-        self.cache.word.store(self.word() + FAST, Ordering::Relaxed);
+        self.cache.counts.reused.add(1);
     }
 
     /// The gate was found shut after a change: brings home what the closer did not take.
@@ -428,33 +463,35 @@ impl Owner {
         let (cache, hub) = (&*self.cache, &self.hub);
         // What a closer took, or nothing: then none will come any more.
         let taken = hub.acknowledge(cache);
-        let word = self.word();
-        let count = (word & PAGES) as usize;
-        // The stack. The pages below `taken` are the closer's.
+        let count = self.len();
+        // The pages that the stack had before or has after the change, which is more. The closer knew one of the two numbers,
+        // so either he has all of these pages, or those below are his and the others the owner's.
+        let all = match change {
+            Change::Popped(before) | Change::Emptied(before) => before,
+            _ => count,
+        };
         let mut pages: Vec<Idle> = Vec::new();
-        for slot in cache.slots.iter().take(count).skip(taken.pages) {
+        for slot in cache.slots.iter().take(all).skip(taken.pages) {
             // SAFETY: 1. invariant 1. 2. The closer did not take it, and the stack is emptied below.
             pages.push(unsafe { idle(slot.load(Ordering::Relaxed)) });
         }
-        // A page that was popped was not handed out, and one that was pushed is released rather than cached.
-        let (popped, pushed) = (matches!(change, Change::Popped(_)), matches!(change, Change::Pushed));
-        cache.counts.moved_out.add(count + usize::from(popped));
-        cache.counts.moved_in.add(usize::from(pushed));
-        hub.counts.released_refcnt.add(u64::from(pushed));
-        self.publish(word - count as u64 - if popped { FAST } else { 0 });
-        // The closer saw more pages than are left: it saw those that were just taken out.
-        let lost = taken.pages > count;
+        // Pages that were popped were not handed out, and one that was pushed is released rather than cached.
+        let (popped, pushed) = match change {
+            Change::Popped(before) => (before - count, 0),
+            Change::Pushed => (0, 1),
+            _ => (0, 0),
+        };
+        cache.counts.moved_out.add(count + popped);
+        cache.counts.moved_in.add(pushed);
+        hub.counts.released_refcnt.add(pushed as u64);
+        self.cache.add_taken(count);
         let handed = cache.handed.load(Ordering::Relaxed);
         let open = cache.open.load(Ordering::Relaxed);
         cache.open.store(null_mut(), Ordering::Relaxed);
         let mut shares = if open == taken.open { 0 } else { BIAS - handed };
         let mut at = NonNull::new(open).map(At);
         match change {
-            Change::Pushed | Change::Filled => {}
-            Change::Popped(page) if !lost => pages.push(page),
-            Change::Emptied(mut emptied) if !lost => pages.append(&mut emptied),
-            // They are not ours: idle pages have no destructor.
-            Change::Popped(_) | Change::Emptied(_) => {}
+            Change::Pushed | Change::Filled | Change::Popped(_) | Change::Emptied(_) => {}
             Change::Piece => {
                 // The share of the piece that is not handed out after all: ours if the closer left it, or if all are.
                 shares += usize::from(open != taken.open || handed == taken.handed);

@@ -162,8 +162,14 @@ impl Page {
 
     /// Writes down that a user gets it.
     #[inline(always)]
-    pub(super) fn write_down(self, origin: Origin) -> Self {
+    pub(super) fn list(&self, origin: Origin) {
         self.0.write_down(origin);
+    }
+
+    /// The same, in passing.
+    #[inline(always)]
+    pub(super) fn write_down(self, origin: Origin) -> Self {
+        self.list(origin);
         self
     }
 
