@@ -16,6 +16,9 @@
 
 mod gate;
 pub mod guide;
+#[cfg(feature = "bytes")]
+mod into_bytes;
+pub mod page_pool;
 mod percpu;
 mod percpu_ref;
 pub mod ptr_ring;

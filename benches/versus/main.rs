@@ -18,6 +18,8 @@ mod harness;
 mod history;
 mod kill;
 mod machine;
+mod page_pool;
+mod page_pool_rows;
 mod read_section;
 mod ring;
 mod ring_rows;
@@ -73,6 +75,8 @@ enum Group {
     Ring,
     /// Going through a gate, and keeping everybody out
     Gate,
+    /// Allocating, touching and freeing pages
+    PagePool,
 }
 
 /// What one process measures.
@@ -88,6 +92,30 @@ enum Part {
     Threads,
     /// The same for the other flavour.
     ThreadsPlain,
+    /// With another allocator in place of the C library's.
+    Jemalloc,
+    /// The same.
+    Mimalloc,
+}
+
+impl Part {
+    /// What `malloc` has to be, if that matters.
+    fn allocator(self) -> Option<&'static str> {
+        match self {
+            Self::Jemalloc => Some("jemalloc"),
+            Self::Mimalloc => Some("mimalloc"),
+            _ => None,
+        }
+    }
+
+    /// The library that makes it so.
+    fn preload(self) -> Option<&'static str> {
+        match self {
+            Self::Jemalloc => Some("libjemalloc.so.2"),
+            Self::Mimalloc => Some("libmimalloc.so.2"),
+            _ => None,
+        }
+    }
 }
 
 impl Group {
@@ -102,6 +130,7 @@ impl Group {
                 &[(Part::Refs, ""), (Part::Threads, ""), (Part::Threads, "membarrier"), (Part::ThreadsPlain, "")]
             }
             Self::History => &[],
+            Self::PagePool => &[(Part::Jemalloc, ""), (Part::Mimalloc, "")],
         }
     }
 
@@ -125,6 +154,7 @@ impl Group {
             Self::Scale => scale::run(part),
             Self::Ring => ring_rows::run(),
             Self::Gate => gate::run(part),
+            Self::PagePool => page_pool_rows::run(part),
         }
     }
 }
@@ -195,6 +225,9 @@ fn in_child(group: Group, part: Part, backend: &str) -> Result<Vec<Row>, String>
     let mut command = Command::new(program);
     if !backend.is_empty() {
         command.env("PERCPU_REF_BACKEND", backend);
+    }
+    if let Some(library) = part.preload() {
+        command.env("LD_PRELOAD", library);
     }
     let part = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let output = command

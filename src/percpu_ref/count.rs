@@ -189,6 +189,13 @@ impl Core {
         }
     }
 
+    /// Takes `n` references, at most [`MAX_N`] and at least one, unless a kill has begun.
+    #[inline]
+    pub(crate) fn tryget_live_many<F: Flavor>(&self, n: usize) -> bool {
+        debug_assert!((1..=MAX_N).contains(&n));
+        self.cells.add_many(n as u64) || self.tryget_slowly::<F>(n, true)
+    }
+
     /// Adds to a cell inside a section, where cells are found that way.
     #[inline(always)]
     fn add_in_section<F: Flavor>(&self, n: u64) -> bool {
@@ -330,6 +337,30 @@ pub(crate) fn put_many<H: Host>(host: &H, n: usize) -> bool {
             host.core().misused(ReportKind::TooMany);
             false
         }
+    }
+}
+
+/// Drops `n` references, at least one, and releases if they were the last; true if so. If they cannot be counted in a
+/// cell, `closed` runs first, while they are still held.
+///
+/// So either `closed` runs, or the grace period of the next kill ends after this, and its confirm sees what the caller
+/// did before.
+#[inline(always)]
+pub(crate) fn put_many_unless<H: Host>(host: &H, n: usize, closed: impl FnOnce(&H)) -> bool {
+    debug_assert!((1..=MAX_N).contains(&n));
+    let counted =
+        if n == 1 { host.core().cells.add::<-1>() } else { host.core().cells.add_many((n as u64).wrapping_neg()) };
+    !counted && {
+        cold_path();
+        put_slowly_unless(host, n, closed)
+    }
+}
+
+#[inline(never)]
+fn put_slowly_unless<H: Host>(host: &H, n: usize, closed: impl FnOnce(&H)) -> bool {
+    !host.core().add_in_section::<H::Flavor>((n as u64).wrapping_neg()) && {
+        closed(host);
+        put_shared(host, n)
     }
 }
 

@@ -5,6 +5,7 @@ use crate::track::{Holding, List};
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::time::Instant;
 
 /// The ref has been killed already; this kill changed nothing, and its `confirm` was dropped unrun.
 ///
@@ -116,6 +117,7 @@ pub struct Outstanding {
     pub(super) count: u64,
     pub(super) saturated: bool,
     pub(super) holders: List,
+    pub(super) since: Option<Instant>,
 }
 
 impl Outstanding {
@@ -183,6 +185,17 @@ impl Outstanding {
         self.holders.unmatched_puts()
     }
 
+    /// When the teardown began, where that is known: for the [`Drain`](crate::Drain) of a
+    /// [`PagePool`](crate::page_pool::PagePool), the moment of its first shutdown.
+    pub fn since(&self) -> Option<Instant> {
+        self.since
+    }
+
+    /// The same, and since when.
+    pub(crate) fn with_since(self, since: Option<Instant>) -> Self {
+        Self { since, ..self }
+    }
+
     /// Whether the ref is saturated: after a surplus put, say, it will never be released.
     ///
     /// # Examples
@@ -212,6 +225,9 @@ impl fmt::Display for Outstanding {
             1 => f.write_str("still has 1 reference out"),
             n => write!(f, "still has {n} references out"),
         }?;
+        if let Some(since) = self.since.filter(|_| !self.saturated) {
+            write!(f, ", {:.1} s after its shutdown", since.elapsed().as_secs_f64())?;
+        }
         self.holders.fmt(f)
     }
 }

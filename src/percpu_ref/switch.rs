@@ -219,6 +219,7 @@ impl Core {
             count: self.estimate().try_into().unwrap_or(0),
             saturated: self.is_saturated(),
             holders: self.holders.list(),
+            since: None,
         }
     }
 

@@ -9,7 +9,7 @@ use super::{Mutex, MutexGuard};
 use crate::sys;
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Takes a lock and returns what releases it; that is told whether it runs in the child.
@@ -83,6 +83,36 @@ impl OnFork {
         if !self.registered.swap(true, Ordering::Release) {
             hooks.push(self.hook);
         }
+    }
+}
+
+/// Which process something was made in: it is over in the children that are forked later.
+///
+/// For whoever has locks that no hook can take, because they are held for a few instructions and taken too often to
+/// hold forks off: in a child, they are not taken any more.
+#[derive(Clone, Copy)]
+pub(crate) struct Generation(usize);
+
+/// Forks that led to this process, since somebody asked. Changes in a child's one thread only.
+static GENERATION: AtomicUsize = AtomicUsize::new(0);
+
+impl Generation {
+    pub(crate) fn now() -> Self {
+        static FORKS: OnFork = OnFork::new(|| {
+            Box::new(|in_child| {
+                if in_child {
+                    GENERATION.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        });
+        FORKS.register();
+        Self(GENERATION.load(Ordering::Relaxed))
+    }
+
+    /// Whether this is a child of that process.
+    #[inline(always)]
+    pub(crate) fn is_over(self) -> bool {
+        GENERATION.load(Ordering::Relaxed) != self.0
     }
 }
 
