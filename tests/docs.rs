@@ -109,7 +109,9 @@ fn normal(path: &Path) -> Option<PathBuf> {
 fn fault(from: &Path, link: &str, pages: &BTreeMap<PathBuf, Page>) -> Option<String> {
     let elsewhere = ["https://", "http://", "mailto:"].iter().any(|scheme| link.starts_with(scheme));
     // Rustdoc resolves what is a path of Rust, in the pages that are compiled with the crate.
-    if elsewhere || (link.contains("::") && from.starts_with("docs/guide")) {
+    let guide = include_str!("../src/guide.rs");
+    let is_compiled = guide.contains(&format!("include_str!(\"../{}\")", from.display()));
+    if elsewhere || (link.contains("::") && is_compiled) {
         return None;
     }
     let (file, anchor) = link.split_once('#').map_or((link, None), |(file, anchor)| (file, Some(anchor)));
