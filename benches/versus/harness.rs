@@ -224,7 +224,7 @@ fn shuffle(order: &mut [usize], random: &mut u64) {
 }
 
 /// How often the scheduler has taken the CPU away from this thread.
-fn switches() -> i64 {
+pub(crate) fn switches() -> i64 {
     // SAFETY: an all-zero rusage is a valid value of it.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is ours to be written.
