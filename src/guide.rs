@@ -16,3 +16,6 @@ pub mod from_arc_to_shared {}
 
 #[doc = include_str!("../docs/guide/shutting-down.md")]
 pub mod shutting_down {}
+
+#[doc = include_str!("../docs/guide/recycle-buffers.md")]
+pub mod recycle_buffers {}

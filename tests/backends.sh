@@ -9,7 +9,8 @@
 # No LANE: all of them; valgrind and asan say so and pass where they cannot run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-tests=(--test rcu --test percpu_ref --test model --test faults --test stress --test shared --test shared_model)
+tests=(--test rcu --test percpu_ref --test model --test faults --test stress --test shared --test shared_model
+    --test page_pool --test page_pool_model --test page_pool_races --test page_pool_faults)
 
 # Runs the tests of this lane with a backend that has to be in use.
 suite() {
@@ -36,7 +37,8 @@ lane() {
             ;;
         asan)
             RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 CARGO_TARGET_DIR=target/asan \
-                cargo test --quiet --target x86_64-unknown-linux-gnu --test rcu --test percpu_ref --test model --test stress
+                cargo test --quiet --target x86_64-unknown-linux-gnu --test rcu --test percpu_ref --test model --test stress \
+                --test page_pool --test page_pool_model --test page_pool_races
             ;;
         *) sed -n '2,10p' "${BASH_SOURCE[0]}" | cut -c3- >&2; exit 2 ;;
     esac
