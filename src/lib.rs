@@ -4,7 +4,18 @@
 //! without a shared cache line, and [`kill`](PercpuRef::kill) ends them without a race.
 //!
 //! Start with the [guide](guide::which_call_when).
+//!
+#![doc = include_str!("../docs/picture.svg")]
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `track` | every reference remembers where it was taken: [who holds what](guide::find_a_leak). For finding a mistake |
+//! | `tracing` | events for each step of a ref's life, with the [tracing](https://docs.rs/tracing) crate |
+//! | `bytes` | [`PageBytes`](page_pool::PageBytes) into a `Bytes` of the [bytes](https://docs.rs/bytes) crate, without a copy |
 
+mod gate;
 pub mod guide;
 #[cfg(feature = "bytes")]
 mod into_bytes;
@@ -18,12 +29,16 @@ mod shared;
 mod sync;
 #[cfg(not(percpu_ref_loom))]
 mod sys;
+mod trace;
+mod track;
 
+pub use gate::{Closed, Entering, Freezing, Frozen, Gate, GateBuilder, OwnedPass, Pass};
 pub use percpu_ref::{
     AlreadyDying, Builder, Mode, NotReinitable, OutOfMemory, Outstanding, PercpuRef, Ref, ReviveError, Start,
 };
-pub use report::{Report, ReportKind, set_report_hook};
+pub use report::{Reader, Report, ReportKind, Stall, Wait, set_report_hook, set_stall_after};
 pub use shared::{Drain, Owner, RcuCell, Shared, Weak};
+pub use track::{HolderKind, Holding};
 
 /// The README's examples, compiled.
 #[cfg(doctest)]

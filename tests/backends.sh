@@ -4,13 +4,15 @@
 #   rseq, membarrier, fence: asked for by PERCPU_REF_BACKEND
 #   unregistered: the C library registers no thread for sequences (GLIBC_TUNABLES)
 #   portable: what a system without any of this would compile
-#   valgrind: a few tests under it; it knows no sequences and watches every access
+#   valgrind: the suite under it; it knows no sequences and watches every access. Takes some ten minutes
 #   asan: AddressSanitizer, with the unstable flag of the compiler in use
 # No LANE: all of them; valgrind and asan say so and pass where they cannot run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-tests=(--test rcu --test percpu_ref --test model --test faults --test stress --test shared --test shared_model
+tests=(--test rcu --test percpu_ref --test model --test faults --test stress --test shared --test shared_model --test gate --test gate_model
     --test page_pool --test page_pool_model --test page_pool_races --test page_pool_faults)
+# What does not depend on the backend, and is worth watching all the same.
+watched=("${tests[@]}" --test ptr_ring --test ptr_ring_model)
 
 # Runs the tests of this lane with a backend that has to be in use.
 suite() {
@@ -26,19 +28,18 @@ lane() {
         portable) suite fence RUSTFLAGS='--cfg percpu_ref_portable' CARGO_TARGET_DIR=target/portable ;;
         valgrind)
             command -v valgrind >/dev/null || { echo 'backends: no valgrind here'; return; }
-            local binary
-            for binary in $(cargo test --no-run --message-format json --test rcu --test percpu_ref 2>/dev/null |
-                sed -n 's/.*"executable":"\([^"]*\)".*/\1/p'); do
-                # Threads take turns there, so whatever takes many of them takes for ever.
-                PERCPU_REF_PATIENCE=20 PERCPU_REF_EXPECT_BACKEND=membarrier valgrind --quiet --error-exitcode=99 --fair-sched=yes \
-                    "$binary" --test-threads=1 expected what_gets_in each_start refusal misuse resurrect_in release_may \
-                    destructors forgotten callbacks_may nested panics waits_
+            local binary binaries
+            binaries=$(cargo test --no-run --message-format json "${watched[@]}" 2>/dev/null |
+                sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
+            for binary in $binaries; do
+                # Threads take turns there, and everything takes twenty times as long: one test at a time, and patience.
+                PERCPU_REF_PATIENCE=20 PERCPU_REF_STRESS_SECONDS=10 PROPTEST_CASES=20 PERCPU_REF_EXPECT_BACKEND=membarrier \
+                    valgrind --quiet --error-exitcode=99 --fair-sched=yes "$binary" --quiet --test-threads=1
             done
             ;;
         asan)
             RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 CARGO_TARGET_DIR=target/asan \
-                cargo test --quiet --target x86_64-unknown-linux-gnu --test rcu --test percpu_ref --test model --test stress \
-                --test page_pool --test page_pool_model --test page_pool_races
+                cargo test --quiet --target x86_64-unknown-linux-gnu "${watched[@]}"
             ;;
         *) sed -n '2,10p' "${BASH_SOURCE[0]}" | cut -c3- >&2; exit 2 ;;
     esac

@@ -8,11 +8,13 @@ use common::process::{FORKS, address_space, fork, limit, no_more_threads, refuse
 use common::{
     Backend, Dice, Flavor, MOMENT, OnDrop, Plain, Sched, Tally, eventually, in_children, patience, soon, together,
 };
-use percpu_ref::{OutOfMemory, Owner, PercpuRef, RcuCell, Start, set_report_hook};
+use percpu_ref::{Closed, Gate, OutOfMemory, Owner, PercpuRef, RcuCell, Start, set_report_hook};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -58,6 +60,78 @@ fn live<F: Flavor>(old: Option<&PercpuRef<F>>) {
     drop(shared);
     assert_eq!(Owner::shutdown(owner).wait(), 7);
     assert!(weak.upgrade().is_none());
+}
+
+/// Gates where no thread is to be had: what the callback thread would do is done in the caller.
+fn gates_without_threads<F: Flavor>() {
+    no_more_threads();
+    let gate = Gate::builder().flavor(F::default()).build();
+    let pass = gate.enter().unwrap();
+    assert_eq!(gate.freeze_timeout(Duration::from_millis(1)).unwrap_err().count(), 1);
+    assert!(gate.enter().is_some());
+    let mut freezing = gate.freeze_async();
+    let mut poll = || Pin::new(&mut freezing).poll(&mut Context::from_waker(Waker::noop()));
+    assert!(poll().is_pending());
+    drop(pass);
+    let Poll::Ready(frozen) = poll() else { panic!("nobody is inside") };
+    assert!(gate.enter().is_none());
+    drop(frozen);
+    drop(gate.freeze());
+    let section = F::read_lock();
+    drop(gate.enter_wait().unwrap());
+    gate.close();
+    assert_eq!(gate.enter_wait().unwrap_err(), Closed);
+    drop(section);
+    drop(gate.freeze());
+}
+
+/// Children of a process whose other threads enter, freeze, give up and thaw all the time: what those held is lost, but
+/// nothing hangs that has a limit, and a gate of the child's own is whole.
+fn forks_beside_freezers<F: Flavor>() {
+    if !FORKS {
+        return;
+    }
+    let gate = Gate::builder().flavor(F::default()).build();
+    let stop = AtomicBool::new(false);
+    thread::scope(|s| {
+        for i in 0..3 {
+            let (gate, stop) = (&gate, &stop);
+            s.spawn(move || {
+                while !stop.load(Relaxed) {
+                    match i {
+                        0 => drop(gate.freeze()),
+                        1 => drop(gate.freeze_timeout(Duration::from_micros(20))),
+                        _ => drop(gate.enter_wait()),
+                    }
+                }
+            });
+        }
+        for _ in 0..60 {
+            fork(|| {
+                // One at the most is lost with its thread.
+                match gate.freeze_timeout(MOMENT * 5) {
+                    Ok(_frozen) => assert!(gate.enter().is_none()),
+                    Err(out) => assert!(out.count() <= 1, "{out}"),
+                }
+                drop(gate.enter());
+                gate.close();
+                assert_eq!(gate.enter_wait().unwrap_err(), Closed);
+                let own = Gate::builder().flavor(F::default()).build();
+                let pass = own.enter().unwrap();
+                assert!(own.freeze_timeout(Duration::ZERO).is_err());
+                drop(pass);
+                thread::scope(|s| {
+                    let frozen = own.freeze();
+                    let user = s.spawn(|| own.enter_wait().is_ok());
+                    drop(frozen);
+                    assert!(user.join().unwrap());
+                });
+            })();
+        }
+        stop.store(true, Relaxed);
+    });
+    drop(gate.freeze());
+    assert!(gate.enter().is_some());
 }
 
 /// What happens when no thread is to be had.
@@ -389,6 +463,14 @@ in_children! {
         without_threads::<Sched>();
     }
 
+    fn without_threads_to_be_had_gates_freeze_in_the_caller_sched() {
+        gates_without_threads::<Sched>();
+    }
+
+    fn without_threads_to_be_had_gates_freeze_in_the_caller_plain() {
+        gates_without_threads::<Plain>();
+    }
+
     fn without_threads_to_be_had_sixty_nested_waits_come_to_their_end() {
         no_more_threads();
         fn chain(level: usize, released: &Tally) -> PercpuRef {
@@ -541,6 +623,14 @@ in_children! {
         forks_under_traffic::<Plain>();
     }
 
+    fn children_forked_beside_freezers_hang_nowhere_sched() {
+        forks_beside_freezers::<Sched>();
+    }
+
+    fn children_forked_beside_freezers_hang_nowhere_plain() {
+        forks_beside_freezers::<Plain>();
+    }
+
     fn children_forked_inside_sections_live_whole_lives_sched() {
         forks_inside_sections::<Sched>();
     }
@@ -567,8 +657,8 @@ in_children! {
     }
 
     fn signal_handlers_count_where_sequences_do() {
-        if Sched::backend() != Backend::Rseq {
-            return; // Elsewhere a handler may not count: it could nest in a section.
+        if Sched::backend() != Backend::Rseq || cfg!(feature = "track") {
+            return; // Elsewhere a handler may not count: it could nest in a section, or in a memory allocation.
         }
         static RELEASED_IN_HANDLER: AtomicUsize = AtomicUsize::new(0);
         SIGNALLED.set(PercpuRef::builder().allow_reinit(true).build(|| {})).unwrap();

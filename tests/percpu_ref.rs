@@ -817,7 +817,10 @@ in_both_flavours! {
         r.get_many(41);
         r.kill_sync().unwrap();
         let out = r.wait_zero_timeout(Duration::from_millis(1)).unwrap_err();
-        assert_eq!(out.to_string(), "ref `the pool` still has 41 references out");
+        // With the feature `track`, lines about the holders follow.
+        let first_line = "ref `the pool` still has 41 references out";
+        assert_eq!(out.to_string().split_at(first_line.len()).0, first_line);
+        assert_eq!(out.to_string() == first_line, out.holders().is_empty());
         r.put_many(41);
         assert_eq!(r.wait_zero_timeout(Duration::ZERO), Ok(()));
         assert_eq!(r.wait_zero_timeout(Duration::MAX), Ok(()));
@@ -1089,6 +1092,10 @@ in_both_flavours! {
                 if ring.tryget_many(8) {
                     if ring.is_dying() {
                         ring.put_many(8);
+                        if cfg!(feature = "track") {
+                            // Most of this loop is bookkeeping with references held: leave a moment in which none is.
+                            thread::sleep(Duration::from_micros(100));
+                        }
                         continue;
                     }
                     inside.fetch_add(1, SeqCst);

@@ -2,115 +2,12 @@
 //! is room, and that every element is dropped once.
 #![expect(clippy::vec_box, reason = "batches are vectors of what the ring holds")]
 
+#[path = "common/ring_model.rs"]
+mod ring_model;
+
 use percpu_ref::ptr_ring::{Clearing, Consumer, Full, Producer, PtrRing, spsc_with_clearing};
 use proptest::prelude::*;
-use std::cell::Cell;
-use std::collections::VecDeque;
-use std::rc::Rc;
-
-/// An element that counts its kind.
-struct Item {
-    id: u32,
-    alive: Rc<Cell<i64>>,
-}
-
-impl Drop for Item {
-    fn drop(&mut self) {
-        self.alive.set(self.alive.get() - 1);
-    }
-}
-
-#[derive(Default)]
-struct Factory {
-    alive: Rc<Cell<i64>>,
-    next: u32,
-}
-
-impl Factory {
-    fn one(&mut self) -> Box<Item> {
-        self.alive.set(self.alive.get() + 1);
-        self.next += 1;
-        Box::new(Item { id: self.next, alive: Rc::clone(&self.alive) })
-    }
-
-    fn many(&mut self, n: usize) -> Vec<Box<Item>> {
-        (0..n).map(|_| self.one()).collect()
-    }
-}
-
-fn ids(items: &[Box<Item>]) -> Vec<u32> {
-    items.iter().map(|i| i.id).collect()
-}
-
-/// What a ring should be: the elements, and which slots are not cleared. Written from the documentation.
-struct Model {
-    elements: VecDeque<u32>,
-    capacity: usize,
-    clearing: Clearing,
-    head: usize,
-    uncleared: usize,
-}
-
-impl Model {
-    fn new(capacity: usize, clearing: Clearing) -> Self {
-        Self { elements: VecDeque::new(), capacity, clearing, head: 0, uncleared: 0 }
-    }
-
-    fn batch(&self) -> usize {
-        match self.clearing {
-            Clearing::Credit => (self.capacity / 4).clamp(1, 64),
-            Clearing::Kernel if self.capacity >= 32 => 16,
-            Clearing::Batch(n) if n > 0 && n <= self.capacity / 2 => n,
-            _ => 1,
-        }
-    }
-
-    fn room(&self) -> usize {
-        self.capacity - self.elements.len() - self.uncleared
-    }
-
-    fn consume(&mut self) -> Option<u32> {
-        let id = self.elements.pop_front()?;
-        self.head += 1;
-        self.uncleared += 1;
-        let whole = match self.clearing {
-            Clearing::Credit => self.head.is_multiple_of(self.batch()),
-            _ => self.uncleared == self.batch(),
-        };
-        if whole || self.head == self.capacity {
-            self.uncleared = 0;
-        }
-        self.head %= self.capacity;
-        Some(id)
-    }
-
-    /// Returns how many go back; `locked` can go beyond what is not cleared.
-    fn unconsume(&mut self, batch: &[u32], locked: bool) -> usize {
-        if batch.is_empty() {
-            return 0;
-        }
-        let n = if batch.len() <= self.uncleared || !locked {
-            let n = batch.len().min(self.uncleared);
-            self.uncleared -= n;
-            n
-        } else {
-            self.uncleared = 0;
-            batch.len().min(self.capacity - self.elements.len())
-        };
-        if n > 0 {
-            self.head = (self.head + self.capacity - n) % self.capacity;
-        }
-        batch[batch.len() - n..].iter().rev().for_each(|id| self.elements.push_front(*id));
-        n
-    }
-
-    fn resize(&mut self, capacity: usize) -> Vec<u32> {
-        let keep = self.elements.len().min(capacity);
-        let rest = self.elements.split_off(keep).into();
-        *self = Self { elements: std::mem::take(&mut self.elements), ..Self::new(capacity, self.clearing) };
-        rest
-    }
-}
+use ring_model::{Factory, Item, Model, ids};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -304,12 +201,12 @@ fn check<R: Ring>(mut ring: R, capacity: usize, clearing: Clearing, ops: Vec<Op>
         prop_assert_eq!(ring.is_full(), model.room() == 0);
         prop_assert!(!ring.is_empty() || !ring.is_full() || model.capacity == 0, "an empty ring has room");
         prop_assert_eq!(ring.capacity(), model.capacity);
-        prop_assert_eq!(factory.alive.get(), (model.elements.len() + out.len()) as i64);
+        prop_assert_eq!(factory.alive(), (model.elements.len() + out.len()) as i64);
     }
     drop(ring);
-    prop_assert_eq!(factory.alive.get(), out.len() as i64);
+    prop_assert_eq!(factory.alive(), out.len() as i64);
     drop(out);
-    prop_assert_eq!(factory.alive.get(), 0);
+    prop_assert_eq!(factory.alive(), 0);
     Ok(())
 }
 

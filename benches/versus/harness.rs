@@ -76,6 +76,10 @@ impl<'a> Contender<'a> {
         Self { name: name.into(), threads, work: Box::new(work), peer: None }
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Only slices count during which `peer` was busy.
     pub(crate) fn beside(mut self, peer: &'a Peer) -> Self {
         self.peer = Some(peer);

@@ -2,12 +2,18 @@
 //!
 //! Every case checks order (one producer, one consumer) or the sum (many), so a ring that loses something fails.
 
+#[path = "ring_c.rs"]
+mod ring_c;
+
+use crossbeam_utils::CachePadded;
 use percpu_ref::ptr_ring::{Clearing, Pointer, PtrRing, RawMutex, YieldLock, spsc_with_clearing};
+use ring_c::{Rival, Which};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::hint::spin_loop;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -21,6 +27,18 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     /// By whom; ours come first.
     pub(crate) runs: Vec<(&'static str, Run)>,
+}
+
+impl Case {
+    fn new(name: &'static str, runs: Vec<(&'static str, Run)>) -> Self {
+        Self { name, runs }
+    }
+
+    /// And the rivals in C, those that this machine has.
+    fn and_in_c(mut self, which: &[Which], run: impl Fn(Rival) -> Run) -> Self {
+        self.runs.extend(which.iter().filter_map(|which| which.find()).map(|rival| (rival.name(), run(rival))));
+        self
+    }
 }
 
 /// A number that passes for a pointer.
@@ -300,6 +318,44 @@ fn pause() {
     thread::yield_now();
 }
 
+/// How often a thread that was being measured has been disturbed so far.
+static DISTURBED: AtomicUsize = AtomicUsize::new(0);
+
+/// A number that changes when a run was disturbed: a thread that has a processor to itself lost it, or two that were to
+/// work at once did not begin at once.
+pub(crate) fn disturbances() -> usize {
+    DISTURBED.load(Ordering::Relaxed)
+}
+
+fn disturbed_if(so: bool) {
+    DISTURBED.fetch_add(usize::from(so), Ordering::Relaxed);
+}
+
+/// How often the scheduler has taken the processor away from this thread.
+fn switches() -> i64 {
+    #[cfg(target_os = "linux")]
+    {
+        // SAFETY: an all-zero rusage is a valid value of it.
+        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+        // SAFETY: `usage` is ours to be written.
+        unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
+        usage.ru_nivcsw
+    }
+    #[cfg(not(target_os = "linux"))]
+    0
+}
+
+/// Runs a loop on this thread and tells how long it took.
+#[inline(always)]
+fn timed(f: impl FnOnce()) -> Duration {
+    let before = switches();
+    let begin = Instant::now();
+    f();
+    let elapsed = begin.elapsed();
+    disturbed_if(switches() != before);
+    elapsed
+}
+
 /// Pins the calling thread to a processor, so that the scheduler is not what is measured.
 fn pin(cpu: usize) {
     #[cfg(target_os = "linux")]
@@ -319,12 +375,12 @@ fn pin(cpu: usize) {
 fn alone<E: Ends>(size: usize) -> Run {
     let (mut tx, mut rx) = E::make(size);
     Box::new(move |n| {
-        let begin = Instant::now();
-        for i in 0..n {
-            assert!(E::push(&mut tx, item(i)));
-            assert!(E::pop(&mut rx) == Some(item(i)));
-        }
-        begin.elapsed()
+        timed(|| {
+            for i in 0..n {
+                assert!(E::push(&mut tx, item(i)));
+                assert!(E::pop(&mut rx) == Some(item(i)));
+            }
+        })
     })
 }
 
@@ -333,58 +389,103 @@ fn alone_batched<E: Ends>(size: usize, batch: usize) -> Run {
     let (mut tx, mut rx) = E::make(size);
     let (mut from, mut into) = (Vec::with_capacity(batch), Vec::with_capacity(batch));
     Box::new(move |n| {
-        let begin = Instant::now();
-        for i in 0..n / batch as u64 {
-            from.extend((0..batch as u64).map(|k| item(i + k)));
-            assert!(E::push_many(&mut tx, &mut from) == batch);
-            assert!(E::pop_many(&mut rx, &mut into, batch) == batch);
-            assert!(into[0] == item(i));
-            into.clear();
-        }
-        begin.elapsed()
+        timed(|| {
+            for i in 0..n / batch as u64 {
+                from.extend((0..batch as u64).map(|k| item(i + k)));
+                assert!(E::push_many(&mut tx, &mut from) == batch);
+                assert!(E::pop_many(&mut rx, &mut into, batch) == batch);
+                assert!(into[0] == item(i));
+                into.clear();
+            }
+        })
     })
 }
 
+/// What one thread of a case does: it prepares, calls what it is given, and works.
+type Part = Box<dyn FnOnce(&dyn Fn()) + Send>;
+
+/// Runs all parts at once. The time is that from the first of them to begin until the last has ended: this thread may
+/// get a processor only when they are done.
+fn together(parts: Vec<Part>) -> Duration {
+    // More of them share processors: then being switched is part of what is measured.
+    let at_once = parts.len() == 2;
+    let barrier = Arc::new(Barrier::new(parts.len()));
+    let threads: Vec<_> = parts
+        .into_iter()
+        .map(|part| {
+            let barrier = barrier.clone();
+            thread::spawn(move || {
+                let begin = Cell::new(None);
+                part(&|| {
+                    barrier.wait();
+                    begin.set(Some((switches(), Instant::now())));
+                });
+                let end = Instant::now();
+                let (before, begin) = begin.get().expect("it began");
+                disturbed_if(at_once && switches() != before);
+                (begin, end)
+            })
+        })
+        .collect();
+    let times: Vec<_> = threads.into_iter().map(|t| t.join().expect("it ends well")).collect();
+    let first = times.iter().map(|(begin, _)| *begin).min().expect("at least one");
+    let last = times.iter().map(|(begin, _)| *begin).max().expect("at least one");
+    let elapsed = times.iter().map(|(_, end)| *end - first).max().expect("at least one");
+    disturbed_if(at_once && last - first > elapsed / 10);
+    elapsed
+}
+
+/// Work that takes its time: each multiplication waits for the one before.
+#[inline(never)]
+fn pace(seed: u64) -> u64 {
+    (0..20).fold(seed, |x, _| std::hint::black_box(x).wrapping_mul(0x9E37_79B9_7F4A_7C15))
+}
+
+/// Who takes his time in a case with two threads.
+#[derive(Clone, Copy, PartialEq)]
+enum Slow {
+    Nobody,
+    Producer,
+    Consumer,
+}
+
 /// Two threads on two processors, element by element (`batch` 1) or in batches.
-fn across<E: Ends>(size: usize, batch: usize) -> Run {
+fn across<E: Ends>(size: usize, batch: usize, slow: Slow) -> Run {
     Box::new(move |n| {
         let (mut tx, mut rx) = E::make(size);
-        let start = Arc::new(Barrier::new(2));
-        let producer = thread::spawn({
-            let start = start.clone();
-            move || {
-                pin(1);
-                let mut relax = Relax::default();
-                let mut from = Vec::with_capacity(batch);
-                start.wait();
-                if batch == 1 {
-                    for i in 0..n {
-                        while !E::push(&mut tx, item(i)) {
-                            relax.once(4096);
-                        }
+        let producer = move |start: &dyn Fn()| {
+            pin(1);
+            let (mut relax, mut paced) = (Relax::default(), 1);
+            let mut from = Vec::with_capacity(batch);
+            start();
+            if batch == 1 {
+                for i in 0..n {
+                    if slow == Slow::Producer {
+                        paced = pace(paced);
                     }
-                    return tx;
-                }
-                let mut next = 0;
-                while next < n || !from.is_empty() {
-                    if from.is_empty() {
-                        let end = n.min(next + batch as u64);
-                        from.extend((next..end).map(item));
-                        next = end;
-                    }
-                    if E::push_many(&mut tx, &mut from) == 0 {
+                    while !E::push(&mut tx, item(i)) {
                         relax.once(4096);
                     }
                 }
-                tx
+                return;
             }
-        });
-        let consumer = thread::spawn(move || {
+            let mut next = 0;
+            while next < n || !from.is_empty() {
+                if from.is_empty() {
+                    let end = n.min(next + batch as u64);
+                    from.extend((next..end).map(item));
+                    next = end;
+                }
+                if E::push_many(&mut tx, &mut from) == 0 {
+                    relax.once(4096);
+                }
+            }
+        };
+        let consumer = move |start: &dyn Fn()| {
             pin(0);
-            let mut relax = Relax::default();
+            let (mut relax, mut paced) = (Relax::default(), 1);
             let mut into = Vec::with_capacity(batch);
-            start.wait();
-            let begin = Instant::now();
+            start();
             let mut next = 0;
             while next < n {
                 if batch == 1 {
@@ -392,6 +493,9 @@ fn across<E: Ends>(size: usize, batch: usize) -> Run {
                         Some(p) => {
                             assert!(p == item(next));
                             next += 1;
+                            if slow == Slow::Consumer {
+                                paced = pace(paced);
+                            }
                         }
                         None => relax.once(4096),
                     }
@@ -405,11 +509,30 @@ fn across<E: Ends>(size: usize, batch: usize) -> Run {
                     next += 1;
                 }
             }
-            begin.elapsed()
-        });
-        let elapsed = consumer.join().expect("it keeps order");
-        drop(producer.join().expect("it ends"));
-        elapsed
+        };
+        together(vec![Box::new(producer), Box::new(consumer)])
+    })
+}
+
+/// What the slow side of [`across`] does, without a ring.
+fn pace_alone() -> Run {
+    Box::new(|n| {
+        timed(|| {
+            std::hint::black_box((0..n).fold(1, |paced, _| pace(paced)));
+        })
+    })
+}
+
+/// The least that two calls cost which each take a lock, or claim a slot: a read-modify-write for each, on lines of their
+/// own, and nothing else.
+fn two_exchanges() -> Run {
+    let words = [(); 2].map(|()| CachePadded::new(AtomicU64::new(0)));
+    Box::new(move |n| {
+        timed(|| {
+            for _ in 0..n {
+                words.iter().for_each(|word| _ = word.fetch_add(1, Ordering::Relaxed));
+            }
+        })
     })
 }
 
@@ -417,41 +540,37 @@ fn across<E: Ends>(size: usize, batch: usize) -> Run {
 fn many<Q: Shared>(size: usize, batch: usize) -> Run {
     Box::new(move |n| {
         let queue = Arc::new(Q::make(size));
-        let n = n / 2 * 2;
-        let (left, sum) = (Arc::new(AtomicU64::new(n)), Arc::new(AtomicU64::new(0)));
-        let start = Arc::new(Barrier::new(5));
-        let mut threads = vec![];
+        let half = n / 2;
+        let (left, sum) = (Arc::new(AtomicU64::new(2 * half)), Arc::new(AtomicU64::new(0)));
+        let mut parts: Vec<Part> = vec![];
         for _ in 0..2 {
-            let (q, s) = (queue.clone(), start.clone());
-            threads.push(thread::spawn(move || {
+            let q = queue.clone();
+            parts.push(Box::new(move |start| {
                 let (mut from, mut next) = (Vec::with_capacity(batch), 0);
-                s.wait();
-                let begin = Instant::now();
-                while next < n / 2 || !from.is_empty() {
+                start();
+                if batch == 1 {
+                    for i in 0..half {
+                        while !q.push(item(i)) {
+                            pause();
+                        }
+                    }
+                    return;
+                }
+                while next < half || !from.is_empty() {
                     if from.is_empty() {
-                        let end = (n / 2).min(next + batch as u64);
+                        let end = half.min(next + batch as u64);
                         from.extend((next..end).map(item));
                         next = end;
                     }
-                    let pushed = if batch == 1 {
-                        let done = q.push(from[0]);
-                        from.truncate(usize::from(!done));
-                        usize::from(done)
-                    } else {
-                        q.push_many(&mut from)
-                    };
-                    if pushed == 0 {
+                    if q.push_many(&mut from) == 0 {
                         pause();
                     }
                 }
-                begin
             }));
-            let (q, s, left, sum) = (queue.clone(), start.clone(), left.clone(), sum.clone());
-            threads.push(thread::spawn(move || {
-                let (mut into, mut own) = (Vec::with_capacity(batch), 0);
-                let mut taken = 0;
-                s.wait();
-                let begin = Instant::now();
+            let (q, left, sum) = (queue.clone(), left.clone(), sum.clone());
+            parts.push(Box::new(move |start| {
+                let (mut into, mut own, mut taken) = (Vec::with_capacity(batch), 0, 0);
+                start();
                 while left.load(Ordering::Relaxed) > taken {
                     let got = if batch == 1 {
                         let p = q.pop();
@@ -473,17 +592,17 @@ fn many<Q: Shared>(size: usize, batch: usize) -> Run {
                 }
                 left.fetch_sub(taken, Ordering::Relaxed);
                 sum.fetch_add(own, Ordering::Relaxed);
-                begin
             }));
         }
-        start.wait();
-        // This thread may get a processor only when they are done: the first of them to run says when it began.
-        let begins = threads.into_iter().map(|t| t.join().expect("it ends"));
-        let elapsed = begins.min().expect("four threads").elapsed();
-        let half = n / 2;
-        assert_eq!(sum.load(Ordering::Relaxed), half * half.saturating_sub(1), "each element once");
+        let elapsed = together(parts);
+        each_once(half, &sum);
         elapsed
     })
+}
+
+/// Two producers have each produced the numbers below `half`.
+fn each_once(half: u64, sum: &AtomicU64) {
+    assert_eq!(sum.load(Ordering::Relaxed), half * half.saturating_sub(1), "each element once");
 }
 
 type Default = PtrRing<Item, YieldLock>;
@@ -493,53 +612,74 @@ type Concurrent = concurrent_queue::ConcurrentQueue<Item>;
 
 /// Everything that is measured.
 pub(crate) fn cases() -> Vec<Case> {
-    fn spsc(name: &'static str, run: [fn() -> Run; 6]) -> Case {
-        let names = ["spsc", "spsc, kernel's rule", "rtrb", "ringbuf", "ArrayQueue", "ConcurrentQueue"];
-        Case { name, runs: names.into_iter().zip(run).map(|(name, make)| (name, make())).collect() }
-    }
-    fn shared(name: &'static str, run: [fn() -> Run; 5]) -> Case {
-        let names = ["PtrRing", "PtrRing, parking_lot", "ArrayQueue", "ConcurrentQueue", "Mutex<VecDeque>"];
-        Case { name, runs: names.into_iter().zip(run).map(|(name, make)| (name, make())).collect() }
-    }
+    /// One rival of each kind, in the order of the names below.
     macro_rules! spsc {
-        ($name:literal, $f:ident, $($arg:expr),*) => {
-            spsc($name, [
-                || $f::<Ours>($($arg),*),
-                || $f::<Kernel>($($arg),*),
-                || $f::<Rtrb>($($arg),*),
-                || $f::<Ringbuf>($($arg),*),
-                || $f::<Of<Array>>($($arg),*),
-                || $f::<Of<Concurrent>>($($arg),*),
+        ($name:literal, $f:ident($($arg:expr),*), $in_c:expr) => {
+            Case::new($name, vec![
+                ("spsc", $f::<Ours>($($arg),*)),
+                ("spsc, kernel's rule", $f::<Kernel>($($arg),*)),
+                ("rtrb", $f::<Rtrb>($($arg),*)),
+                ("ringbuf", $f::<Ringbuf>($($arg),*)),
+                ("ArrayQueue", $f::<Of<Array>>($($arg),*)),
+                ("ConcurrentQueue", $f::<Of<Concurrent>>($($arg),*)),
             ])
+            .and_in_c(&[Which::PtrRing, Which::CkRing, Which::RteRing], $in_c)
         };
     }
-    macro_rules! shared {
-        ($name:literal, $f:ident, [$a:ty, $b:ty, $c:ty, $d:ty, $e:ty], $($arg:expr),*) => {
-            shared($name, [
-                || $f::<$a>($($arg),*),
-                || $f::<$b>($($arg),*),
-                || $f::<$c>($($arg),*),
-                || $f::<$d>($($arg),*),
-                || $f::<$e>($($arg),*),
-            ])
+    macro_rules! paced {
+        ($name:literal, $slow:expr) => {
+            Case::new(
+                $name,
+                vec![
+                    ("spsc", across::<Ours>(1000, 1, $slow)),
+                    ("the slow side alone", pace_alone()),
+                    ("spsc, kernel's rule", across::<Kernel>(1000, 1, $slow)),
+                    ("rtrb", across::<Rtrb>(1000, 1, $slow)),
+                    ("ringbuf", across::<Ringbuf>(1000, 1, $slow)),
+                    ("ArrayQueue", across::<Of<Array>>(1000, 1, $slow)),
+                ],
+            )
         };
     }
+    macro_rules! many {
+        ($name:literal, $batch:expr) => {
+            Case::new($name, vec![
+                ("PtrRing", many::<Default>(1024, $batch)),
+                ("PtrRing, parking_lot", many::<Parking>(1024, $batch)),
+                ("ArrayQueue", many::<Array>(1024, $batch)),
+                ("ConcurrentQueue", many::<Concurrent>(1024, $batch)),
+                ("Mutex<VecDeque>", many::<Locked>(1024, $batch)),
+            ])
+            // Those who wait for their turn, rte_ring in its mode for many and ck_ring's, do not end in a useful time where
+            // threads outnumber processors.
+            .and_in_c(&[Which::PtrRingLocked], |rival| rival.many(1024, $batch))
+        };
+    }
+    use Slow::Nobody;
     vec![
-        spsc!("one thread, size 1000", alone, 1000),
-        spsc!("one thread, batch 64", alone_batched, 1024, 64),
-        spsc!("two threads, size 1024", across, 1024, 1),
-        spsc!("two threads, size 256", across, 256, 1),
-        spsc!("two threads, batch 16", across, 1024, 16),
-        spsc!("two threads, batch 64", across, 1024, 64),
-        spsc!("two threads, size 256, batch 64", across, 256, 64),
-        shared!(
+        spsc!("one thread, size 1000", alone(1000), |rival| rival.alone(1000, 1)),
+        spsc!("one thread, batch 64", alone_batched(1024, 64), |rival| rival.alone(1024, 64)),
+        spsc!("two threads, size 1024", across(1024, 1, Nobody), |rival| rival.across(1024, 1)),
+        spsc!("two threads, size 256", across(256, 1, Nobody), |rival| rival.across(256, 1)),
+        spsc!("two threads, batch 16", across(1024, 16, Nobody), |rival| rival.across(1024, 16)),
+        spsc!("two threads, batch 64", across(1024, 64, Nobody), |rival| rival.across(1024, 64)),
+        spsc!("two threads, size 256, batch 64", across(256, 64, Nobody), |rival| rival.across(256, 64)),
+        paced!("two threads, slow consumer", Slow::Consumer),
+        paced!("two threads, slow producer", Slow::Producer),
+        Case::new(
             "one thread, locked",
-            alone,
-            [Of<Default>, Of<Parking>, Of<Array>, Of<Concurrent>, Of<Locked>],
-            1000
-        ),
-        shared!("2 to 2", many, [Default, Parking, Array, Concurrent, Locked], 1024, 1),
-        shared!("2 to 2, batch 16", many, [Default, Parking, Array, Concurrent, Locked], 1024, 16),
-        shared!("2 to 2, batch 64", many, [Default, Parking, Array, Concurrent, Locked], 1024, 64),
+            vec![
+                ("PtrRing", alone::<Of<Default>>(1000)),
+                ("PtrRing, parking_lot", alone::<Of<Parking>>(1000)),
+                ("ArrayQueue", alone::<Of<Array>>(1000)),
+                ("ConcurrentQueue", alone::<Of<Concurrent>>(1000)),
+                ("Mutex<VecDeque>", alone::<Of<Locked>>(1000)),
+                ("two exchanges, no ring", two_exchanges()),
+            ],
+        )
+        .and_in_c(&[Which::PtrRingLocked, Which::RteRingMany], |rival| rival.alone(1000, 1)),
+        many!("2 to 2", 1),
+        many!("2 to 2, batch 16", 16),
+        many!("2 to 2, batch 64", 64),
     ]
 }

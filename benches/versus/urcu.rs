@@ -1,8 +1,7 @@
 //! liburcu as a rival: compiled and loaded at run time, so that nobody needs it to build anything.
 
-use std::ffi::{CStr, CString};
-use std::path::Path;
-use std::process::Command;
+use crate::c_object::Object;
+use std::ffi::CStr;
 use std::sync::OnceLock;
 
 /// The functions of `urcu.c`.
@@ -50,37 +49,15 @@ impl Registered {
 }
 
 fn compile_and_load() -> Result<Urcu, String> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/versus/urcu.c");
-    let object = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("versus-urcu-{}.so", std::process::id()));
-    let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".into());
-    let output = Command::new(&compiler)
-        .args(["-O2", "-shared", "-fPIC", "-D_LGPL_SOURCE", "-o"])
-        .args([&object, &source])
-        .arg("-lurcu-memb")
-        .output()
-        .map_err(|error| format!("{compiler}: {error}"))?;
-    if !output.status.success() {
-        let log = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("{compiler} failed: {} (Debian has it in liburcu-dev)", log.lines().next().unwrap_or("?")));
-    }
-    let name = CString::new(object.as_os_str().as_encoded_bytes()).map_err(|error| error.to_string())?;
-    // SAFETY: `name` is a C string; the object's constructors are those of liburcu.
-    let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW) };
-    let _ = std::fs::remove_file(&object); // It stays mapped.
-    if handle.is_null() {
-        return Err("the compiled shim cannot be loaded".into());
-    }
-    let symbol = |name: &CStr| {
-        // SAFETY: `handle` is an open object and `name` a C string.
-        let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
-        if address.is_null() { Err(format!("the shim lacks {name:?}")) } else { Ok(address) }
-    };
-    let plain = |name| {
+    let arguments = ["-D_LGPL_SOURCE".into(), "-lurcu-memb".into()];
+    let object =
+        Object::compile("urcu.c", &arguments).map_err(|why| format!("{why} (Debian has it in liburcu-dev)"))?;
+    let plain = |name: &CStr| {
         // SAFETY: the functions it is used for are `void f(void)` in urcu.c, and the object is never closed.
-        symbol(name).map(|address| unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn()>(address) })
+        object.symbol(name).map(|address| unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn()>(address) })
     };
-    let counted = |name| {
-        symbol(name).map(|address| {
+    let counted = |name: &CStr| {
+        object.symbol(name).map(|address| {
             // SAFETY: the functions it is used for are `void f(unsigned long)` in urcu.c, never closed either.
             unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn(libc::c_ulong)>(address) }
         })

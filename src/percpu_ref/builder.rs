@@ -7,11 +7,23 @@ use super::{Inner, OutOfMemory, PercpuRef};
 use crate::percpu::Cells;
 use crate::rcu::{Flavor, Sched};
 use crate::sync::{AtomicU8, AtomicU64, Event, Packed};
+use crate::track::Holders;
 use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The state that a ref starts in.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::{Mode, PercpuRef, Start};
+///
+/// let young = PercpuRef::builder().start(Start::Atomic).build(|| {});
+/// assert_eq!(young.mode(), Mode::Atomic);
+/// young.switch_to_percpu().unwrap(); // it has lived long enough
+/// assert_eq!(young.mode(), Mode::Percpu);
+/// # young.kill_sync().unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Start {
     /// Alive, counting per CPU, with the first reference.
@@ -150,10 +162,12 @@ impl<F: Flavor> Builder<F> {
     /// # admit().unwrap().kill_sync().unwrap();
     /// ```
     pub fn try_build(self, release: impl Fn() + Send + Sync + 'static) -> Result<PercpuRef<F>, OutOfMemory> {
-        // The standard library has no fallible `Arc::new` yet: see whether there is room for one. Boxing `release`, and a
-        // name, is left to the program's handler of allocation failures, as everywhere in Rust.
-        Vec::<[Inner<F>; 2]>::new().try_reserve_exact(1).map_err(|_| OutOfMemory)?;
         let core = self.try_core()?;
+        // The standard library has no fallible `Arc::new` yet: see whether there is room for one. It has to be a room of that
+        // size, two counts included, because allocators keep what is freed apart by size. Boxing `release`, and a name, is
+        // left to the program's handler of allocation failures, as everywhere in Rust.
+        let size = size_of::<[usize; 2]>() + size_of::<Inner<F>>();
+        Vec::<u8>::new().try_reserve_exact(size).map_err(|_| OutOfMemory)?;
         Ok(PercpuRef { inner: Arc::new(Inner { core, release: Box::new(release), flavor: PhantomData }) })
     }
 
@@ -170,6 +184,7 @@ impl<F: Flavor> Builder<F> {
             cells.open();
         }
         let cold = self.name.map(|name| Box::new(Cold { name: Some(name), confirms: Vec::new() }));
-        Ok(Core { cells, shared: AtomicU64::new(word), slow: Packed::new(cold, Event::default()) })
+        let slow = Packed::new(cold, Event::default());
+        Ok(Core { cells, shared: AtomicU64::new(word), slow, holders: Holders::default() })
     }
 }

@@ -13,6 +13,8 @@ use crate::percpu::{Cells, Kind};
 use crate::rcu::{Backend, Flavor};
 use crate::report::{Report, ReportKind, contain};
 use crate::sync::{AtomicU8, AtomicU64, Event, Ordering, Packed, fence, order, within};
+use crate::trace::Step;
+use crate::track::Holders;
 use std::borrow::Cow;
 use std::hint::cold_path;
 use std::sync::Arc;
@@ -78,6 +80,8 @@ pub(crate) struct Core {
     /// Serialises switches. Under it, only the cells' allocator is locked; no user code runs under it. The event
     /// beside it announces changes of the flags.
     pub(super) slow: Packed<Option<Box<Cold>>, Event>,
+    /// Who holds the references; nothing unless they are tracked.
+    pub(crate) holders: Holders,
 }
 
 /// The flags. All are read without a lock; RELEASING, RELEASED and MISUSED are also set without it.
@@ -114,8 +118,13 @@ impl Core {
         self.cells.side()
     }
 
-    pub(super) fn name(&self) -> Option<Cow<'static, str>> {
+    pub(crate) fn name(&self) -> Option<Cow<'static, str>> {
         self.slow.lock().as_ref().and_then(|cold| cold.name.clone())
+    }
+
+    /// Announces that a release has returned, that a switch is over, or that neither will ever happen.
+    pub(crate) fn event(&self) -> &Event {
+        &self.slow.side
     }
 
     /// What marks a callback of this count on its thread.
@@ -130,6 +139,12 @@ impl Core {
             cold_path();
             self.get_slowly::<F>(1);
         }
+    }
+
+    /// Drops a reference in a cell; false if that is to be done [elsewhere](put_elsewhere).
+    #[inline(always)]
+    pub(crate) fn put_in_cell(&self) -> bool {
+        self.cells.add::<-1>()
     }
 
     /// Takes `n` references; the caller holds one.
@@ -246,7 +261,7 @@ impl Core {
         state::is_dead(self.shared.load(Ordering::Acquire))
     }
 
-    pub(super) fn is_saturated(&self) -> bool {
+    pub(crate) fn is_saturated(&self) -> bool {
         state::region(self.shared.load(Ordering::Relaxed)) == Region::Saturated
     }
 
@@ -300,10 +315,15 @@ impl Core {
 /// the reference nothing here touches it. Until this returns true it is needed, and then the caller may give it up.
 #[inline(always)]
 pub(crate) fn put<H: Host>(host: &H) -> bool {
-    !host.core().cells.add::<-1>() && {
+    !host.core().put_in_cell() && {
         cold_path();
-        put_slowly(host, 1)
+        put_elsewhere(host)
     }
+}
+
+/// What [`put`] does where the cells are shut.
+pub(crate) fn put_elsewhere<H: Host>(host: &H) -> bool {
+    put_slowly(host, 1)
 }
 
 /// Drops `n` references, and releases if they were the last; true if so.
@@ -378,6 +398,7 @@ pub(super) fn release<H: Host>(host: &H) -> bool {
         return false;
     }
     within(core.key(), || contain(|| core.name(), || host.release()));
+    core.tell::<H::Flavor>(Step::Release);
     // Release [W1]: pairs with Acquire [W2] in `wait_zero`: the waiter sees what `release` did.
     core.flags().fetch_xor(flag::RELEASED | flag::ODD_LIVES, order("W1", Ordering::Release));
     core.slow.side.notify_all();

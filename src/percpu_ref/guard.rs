@@ -1,8 +1,9 @@
 //! A reference that puts itself.
 #![forbid(unsafe_code)]
 
-use super::PercpuRef;
+use super::{PercpuRef, count};
 use crate::rcu::{Flavor, Sched};
+use crate::track::{Holder, HolderKind, Origin};
 use std::fmt;
 
 /// A reference on a [`PercpuRef`], from [`enter`](PercpuRef::enter). Dropping it is a put, cloning it a get.
@@ -25,27 +26,31 @@ use std::fmt;
 #[must_use = "dropping it at once is a get and a put"]
 pub struct Ref<'a, F: Flavor = Sched> {
     of: &'a PercpuRef<F>,
+    holder: Holder,
 }
 
 impl<'a, F: Flavor> Ref<'a, F> {
     /// For a reference that the caller has taken.
-    pub(super) fn new(of: &'a PercpuRef<F>) -> Self {
-        Self { of }
+    #[inline(always)]
+    pub(super) fn new(of: &'a PercpuRef<F>, origin: Origin) -> Self {
+        Self { of, holder: of.inner.core.holders.hold(HolderKind::Ref, origin) }
     }
 }
 
 impl<F: Flavor> Clone for Ref<'_, F> {
     #[inline]
+    #[cfg_attr(feature = "track", track_caller)]
     fn clone(&self) -> Self {
-        self.of.get();
-        Self { of: self.of }
+        self.of.inner.core.get::<F>();
+        Self::new(self.of, Origin::here())
     }
 }
 
 impl<F: Flavor> Drop for Ref<'_, F> {
     #[inline]
     fn drop(&mut self) {
-        self.of.put();
+        self.of.inner.core.holders.let_go(self.holder);
+        let _released = count::put(&*self.of.inner);
     }
 }
 

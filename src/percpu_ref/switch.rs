@@ -24,19 +24,30 @@ use super::count::{Cold, Confirm, Core, Handle, Host, flag, release};
 use super::error::{AlreadyDying, NotReinitable, Outstanding, ReviveError};
 use super::state::{self, BIAS, DEAD, FIRST, Region};
 use crate::rcu::{Flavor, Sealed, about_to_block, assert_no_section};
-use crate::report::{ReportKind, contain};
+use crate::report::{ReportKind, Stall, Wait, Watch, contain};
 use crate::sync::{Ordering, Quiescent, is_within, order, within};
+use crate::trace::{self, Step};
 use std::time::{Duration, Instant};
 
 /// What has to happen next, after the lock has been dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
+#[must_use = "a switch that nobody finishes never ends"]
+pub(crate) enum Next {
     /// Somebody else finishes the switch.
     Nothing,
     /// The cells were open: a grace period, then `finish`.
     GracePeriod,
     /// The cells were closed: `finish`.
     Finish,
+}
+
+/// How a switch ended.
+#[derive(Default)]
+struct Ended {
+    /// The last reference went with it.
+    last: bool,
+    /// Nobody wanted it any more: the cells are open again.
+    opened: bool,
 }
 
 impl Core {
@@ -61,7 +72,7 @@ impl Core {
     }
 
     /// Marks the count dead and begins the switch; `confirm` comes back if somebody was first.
-    fn begin_kill(&self, confirm: Option<Confirm>) -> Result<Next, Option<Confirm>> {
+    pub(crate) fn begin_kill(&self, confirm: Option<Confirm>) -> Result<Next, Option<Confirm>> {
         let mut cold = self.slow.lock();
         if state::is_dead(self.shared.load(Ordering::Relaxed)) {
             return Err(confirm);
@@ -94,11 +105,11 @@ impl Core {
         }
     }
 
-    /// Opens the cells, if they should be open. Under the lock, with BUSY not set or about to be cleared.
-    fn open_again(&self) {
+    /// Opens the cells, if they should be open; true if it did. Under the lock, with BUSY not set or about to be cleared.
+    fn open_again(&self) -> bool {
         let word = self.shared.load(Ordering::Relaxed);
         if self.cells.is_open() || state::is_dead(word) || self.has(flag::STICKY) || !self.has(flag::ALLOW_REINIT) {
-            return;
+            return false;
         }
         let biased = self.shared.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |word| {
             (state::region(word) == Region::Plain).then_some(word.wrapping_add(BIAS))
@@ -106,43 +117,75 @@ impl Core {
         if biased.is_ok() {
             self.cells.open();
         }
+        biased.is_ok()
     }
 
-    /// The end of a switch; true if the last reference went with it. Under the lock.
-    fn end_switch(&self) -> bool {
-        let mut last = false;
+    /// The end of a switch. Under the lock.
+    fn end_switch(&self) -> Ended {
+        let mut ended = Ended::default();
         if self.flags().fetch_and(!flag::KILLING, Ordering::Relaxed) & flag::KILLING != 0 {
             // Release [D1]: as in a put.
             let dropped = self.shared.fetch_update(order("D1", Ordering::Release), Ordering::Relaxed, |word| {
                 (state::region(word) == Region::Plain).then_some(word & !FIRST)
             });
-            last = dropped.is_ok_and(|word| state::is_zero(word & !FIRST));
+            ended.last = dropped.is_ok_and(|word| state::is_zero(word & !FIRST));
         } else {
-            self.open_again();
+            ended.opened = self.open_again();
         }
         // Release [W3]: pairs with Acquire [W4] in `wait_until_idle`: the waiter sees what the confirms did.
         self.flags().fetch_and(!flag::BUSY, order("W3", Ordering::Release));
-        last
+        ended
+    }
+
+    /// Tells whoever listens. Under no lock; but the switch under way may be this thread's to finish, so a listener that
+    /// waited for this count would wait for itself: that panics, as in a callback.
+    pub(crate) fn tell<F: Flavor>(&self, step: Step) {
+        if trace::ON {
+            within(self.key(), || trace::emit(step, F::NAME, || self.name()));
+        }
     }
 
     /// Blocks until `done`, or until the deadline; the queues go on meanwhile.
-    fn wait<F: Flavor>(&self, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
+    pub(crate) fn wait<F: Flavor>(&self, what: Wait, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
         if done() {
             return true;
         }
         F::kick();
         about_to_block();
-        self.slow.side.wait_until(deadline, done)
+        let mut watch = Watch::start();
+        loop {
+            let look_at = watch.look_at(deadline);
+            if self.slow.side.wait_until(look_at, &done) {
+                return true;
+            }
+            if look_at == deadline {
+                return false;
+            }
+            if what == Wait::Zero && !self.is_dying() {
+                // Nobody has killed it, and waiting for that is in order: begin to count anew.
+                watch = Watch::start();
+            } else if let Some(waited) = watch.overdue() {
+                self.report_stall::<F>(what, waited);
+            }
+        }
+    }
+
+    /// Reports a wait that is overdue.
+    #[cold]
+    pub(crate) fn report_stall<F: Flavor>(&self, what: Wait, waited: Duration) {
+        let out = self.outstanding();
+        let stall = Stall { references: out.count, holders: out.holders, ..Stall::new(what, F::NAME, waited) };
+        stall.send(out.name);
     }
 
     fn wait_until_idle<F: Flavor>(&self) {
         // Acquire [W4]: pairs with Release [W3] in `end_switch`.
-        self.wait::<F>(None, || self.flags().load(order("W4", Ordering::Acquire)) & flag::BUSY == 0);
+        self.wait::<F>(Wait::Switch, None, || self.flags().load(order("W4", Ordering::Acquire)) & flag::BUSY == 0);
     }
 
     /// Panics where a wait for this count could not end.
     #[track_caller]
-    fn assert_may_wait<F: Flavor>(&self, what: &str) {
+    pub(crate) fn assert_may_wait<F: Flavor>(&self, what: &str) {
         assert_no_section::<F>(what);
         assert!(!is_within(self.key()), "{what} inside a callback of the same ref would wait for itself");
     }
@@ -160,7 +203,7 @@ impl Core {
         let released = |now: u8| now & flag::RELEASED != 0;
         let over = |now| another(now) || released(now);
         if !over(before) {
-            self.wait::<F>(deadline, || over(flags()) || self.is_saturated());
+            self.wait::<F>(Wait::Zero, deadline, || over(flags()) || self.is_saturated());
         }
         let now = flags();
         if another(now) || (released(now) && !self.is_saturated()) {
@@ -176,18 +219,26 @@ impl Core {
             count: self.estimate().try_into().unwrap_or(0),
             saturated: self.is_saturated(),
             since: None,
+            holders: self.holders.list(),
         }
     }
 
+    /// What users hold now: the same without the first reference.
+    pub(crate) fn outstanding_of_users(&self) -> Outstanding {
+        Outstanding { count: self.references_of_users(), ..self.outstanding() }
+    }
+
     /// As [`PercpuRef::switch_to_percpu`](super::PercpuRef::switch_to_percpu).
-    pub(super) fn switch_to_percpu(&self) -> Result<(), NotReinitable> {
-        let _cold = self.slow.lock();
+    pub(super) fn switch_to_percpu<F: Flavor>(&self) -> Result<(), NotReinitable> {
+        let cold = self.slow.lock();
         if !self.has(flag::ALLOW_REINIT) {
             return Err(NotReinitable);
         }
         self.flags().fetch_and(!flag::STICKY, Ordering::Relaxed);
-        if !self.has(flag::BUSY) {
-            self.open_again();
+        let opened = !self.has(flag::BUSY) && self.open_again();
+        drop(cold);
+        if opened {
+            self.tell::<F>(Step::ToPercpu);
         }
         Ok(())
     }
@@ -216,23 +267,51 @@ impl Core {
                 self.wait_until_idle::<F>();
                 continue;
             }
-            // Release [T2]: pairs with Acquire [T1] in `tryget_live`.
-            self.shared
-                .fetch_update(order("T2", Ordering::Release), Ordering::Relaxed, |word| {
-                    (!state::is_zero(word)).then_some((word & !DEAD) | FIRST)
-                })
-                .map_err(|_| ReviveError::Released)?;
-            // In its own confirm, the kill has not dropped the first reference yet, and now it will not.
-            self.flags().fetch_and(!flag::KILLING, Ordering::Relaxed);
-            if !self.has(flag::BUSY) {
-                self.open_again();
-            }
+            let opened = self.revive()?;
+            drop(cold);
+            self.tell_alive::<F>(Step::Resurrect, opened);
             return Ok(());
         }
     }
 
+    /// Takes a kill back without waiting for it: if it is still under way, its confirms run in spite of that. For whoever
+    /// has given it none, and orders kills and revivals himself. The caller [tells](Self::tell_alive) afterwards; true if
+    /// the cells are open now.
+    pub(crate) fn resurrect_now(&self) -> Result<bool, ReviveError> {
+        let _cold = self.slow.lock();
+        self.revive()
+    }
+
+    /// Under the lock, for a dead count that may be revived; true if the cells are open now.
+    fn revive(&self) -> Result<bool, ReviveError> {
+        // Release [T2]: pairs with Acquire [T1] in `tryget_live`.
+        self.shared
+            .fetch_update(order("T2", Ordering::Release), Ordering::Relaxed, |word| {
+                (!state::is_zero(word)).then_some((word & !DEAD) | FIRST)
+            })
+            .map_err(|_| ReviveError::Released)?;
+        // A kill under way has not dropped the first reference yet, and now it will not.
+        self.flags().fetch_and(!flag::KILLING, Ordering::Relaxed);
+        Ok(!self.has(flag::BUSY) && self.open_again())
+    }
+
+    /// Tells that the count is alive again.
+    pub(crate) fn tell_alive<F: Flavor>(&self, step: Step, opened: bool) {
+        self.tell::<F>(step);
+        if opened {
+            self.tell::<F>(Step::ToPercpu);
+        }
+    }
+
     /// As [`PercpuRef::reinit`](super::PercpuRef::reinit).
-    pub(super) fn reinit(&self) -> Result<(), ReviveError> {
+    pub(super) fn reinit<F: Flavor>(&self) -> Result<(), ReviveError> {
+        let opened = self.reinit_now()?;
+        self.tell_alive::<F>(Step::Reinit, opened);
+        Ok(())
+    }
+
+    /// The same, but the caller [tells](Self::tell_alive) afterwards; true if the cells are open now.
+    pub(crate) fn reinit_now(&self) -> Result<bool, ReviveError> {
         let _cold = self.slow.lock();
         if !state::is_dead(self.shared.load(Ordering::Relaxed)) {
             return Err(ReviveError::NotDying);
@@ -253,10 +332,7 @@ impl Core {
             self.flags().fetch_or(flag::RELEASING | flag::RELEASED, Ordering::Relaxed);
             return Err(ReviveError::StillReferenced);
         }
-        if !self.has(flag::BUSY) {
-            self.open_again();
-        }
-        Ok(())
+        Ok(!self.has(flag::BUSY) && self.open_again())
     }
 }
 
@@ -270,7 +346,7 @@ fn finish_for<H: Handle>(handle: &H, quiescent: Option<Quiescent>) {
 }
 
 /// Runs the rest of a switch in the callback thread.
-fn finish_later<H: Handle>(handle: &H, next: Next) {
+pub(crate) fn finish_later<H: Handle>(handle: &H, next: Next) {
     let handle = handle.clone();
     match next {
         Next::Nothing => {}
@@ -279,16 +355,15 @@ fn finish_later<H: Handle>(handle: &H, next: Next) {
     }
 }
 
-/// Runs the rest of a switch here.
-fn finish_here<H: Host>(host: &H, next: Next) {
+/// Runs the rest of a switch here, or waits for whoever does; true if it released here.
+pub(crate) fn finish_here<H: Host>(host: &H, next: Next) -> bool {
     match next {
-        Next::Nothing => host.core().wait_until_idle::<H::Flavor>(),
-        Next::GracePeriod => {
-            finish(host, Some(H::Flavor::wait_for_counters()));
+        Next::Nothing => {
+            host.core().wait_until_idle::<H::Flavor>();
+            false
         }
-        Next::Finish => {
-            finish(host, None);
-        }
+        Next::GracePeriod => finish(host, Some(H::Flavor::wait_for_counters(&|| host.core().name()))),
+        Next::Finish => finish(host, None),
     }
 }
 
@@ -297,11 +372,20 @@ fn finish<H: Host>(host: &H, quiescent: Option<Quiescent>) -> bool {
     let core = host.core();
     if let Some(quiescent) = quiescent {
         core.fold(quiescent);
+        core.tell::<H::Flavor>(Step::ToAtomic);
     }
-    let last = loop {
+    let mut told = false;
+    let ended = loop {
         let mut cold = core.slow.lock();
         let confirms = cold.as_mut().map(|cold| std::mem::take(&mut cold.confirms)).unwrap_or_default();
         if confirms.is_empty() {
+            if trace::ON && !told && core.has(flag::KILLING) {
+                // Before the first reference goes: the release comes after it.
+                drop(cold);
+                core.tell::<H::Flavor>(Step::Confirm);
+                told = true;
+                continue;
+            }
             if cold.as_ref().is_some_and(|cold| cold.name.is_none()) {
                 *cold = None;
             }
@@ -313,21 +397,28 @@ fn finish<H: Host>(host: &H, quiescent: Option<Quiescent>) -> bool {
         }
     };
     core.slow.side.notify_all();
-    last && release(host)
+    if ended.opened {
+        core.tell::<H::Flavor>(Step::ToPercpu);
+    }
+    ended.last && release(host)
 }
 
 /// As [`PercpuRef::kill_and_confirm`](super::PercpuRef::kill_and_confirm).
 pub(crate) fn kill<H: Handle>(handle: &H, confirm: Option<Confirm>) -> Result<(), AlreadyDying> {
-    let next = handle.host().core().begin_kill(confirm).map_err(|_| AlreadyDying)?;
+    let core = handle.host().core();
+    let next = core.begin_kill(confirm).map_err(|_| AlreadyDying)?;
+    core.tell::<FlavorOf<H>>(Step::Kill);
     finish_later(handle, next);
     Ok(())
 }
 
 /// As [`PercpuRef::kill_sync`](super::PercpuRef::kill_sync).
 pub(crate) fn kill_sync<H: Host>(host: &H) -> Result<(), AlreadyDying> {
-    host.core().assert_may_wait::<H::Flavor>("kill_sync");
-    let next = host.core().begin_kill(None).map_err(|_| AlreadyDying)?;
-    finish_here(host, next);
+    let core = host.core();
+    core.assert_may_wait::<H::Flavor>("kill_sync");
+    let next = core.begin_kill(None).map_err(|_| AlreadyDying)?;
+    core.tell::<H::Flavor>(Step::Kill);
+    let _released = finish_here(host, next);
     Ok(())
 }
 
@@ -355,6 +446,6 @@ pub(super) fn switch_to_atomic_sync<H: Host>(host: &H) {
             }
             core.begin_switch(&mut cold, None)
         };
-        finish_here(host, next);
+        let _released = finish_here(host, next);
     }
 }

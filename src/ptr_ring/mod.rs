@@ -24,12 +24,16 @@
 //! | `produce`, `produce_batch` | | held |
 //! | `consume`, `consume_batch`, `peek` | held | |
 //! | `unconsume` | held | held, if the batch exceeds what is not cleared yet |
-//! | `resize`, `resize_many` | held | held: of all the rings, in the order of their addresses |
+//! | `resize`, `resize_many` | held: of all the rings, in the order of their addresses | then held, in the same order |
 //! | `is_empty`, `is_full`, `capacity` | | |
 //!
-//! Where both are taken, the consumer's comes first. Under them runs no code of yours but the closure of
-//! [`peek`](PtrRing::peek) and the conversions of [`Pointer`]; elements are dropped, and queues allocated and freed,
-//! outside.
+//! Where both are taken, the consumer's comes first, and of several rings all the consumers' locks come before the
+//! producers'. Under them runs no code of yours but the closure of [`peek`](PtrRing::peek) and the conversions of
+//! [`Pointer`]; elements are dropped, and queues allocated and freed, outside.
+//!
+//! The locks are ordinary ones. A signal handler must not use a ring that the code it interrupts may be using, and in a
+//! forked child a side stays locked for ever that another thread was in when the process forked. The handles of [`spsc`]
+//! have no locks: they go on in a child, each process with its own copy of the elements.
 //!
 //! The design is that of include/linux/ptr_ring.h in the Linux kernel.
 //!
@@ -54,68 +58,33 @@
 
 #![deny(unsafe_code)]
 
+mod clearing;
 mod error;
+mod front;
+mod look;
 #[expect(unsafe_code, reason = "an unsafe trait and its implementations")]
 mod pointer;
 #[expect(unsafe_code, reason = "slots are raw memory shared by two ends")]
 mod raw;
 mod resize;
+mod side;
 mod spsc;
 mod wait;
 
 pub use crate::sync::{RawMutex, YieldLock};
+pub use clearing::Clearing;
 pub use error::{CapacityError, Full};
 pub use pointer::Pointer;
 pub use spsc::{Consumer, Producer, spsc, spsc_with_clearing};
 pub use wait::{Consuming, Producing, Waiting};
 
-use crate::sync::{AtomicUsize, CachePadded, Ordering, SideGuard, SideLock, local, order};
-use raw::{Batch, Both, Publish, Shape};
+use crate::sync::{AtomicUsize, CachePadded, SideLock};
+use raw::{Batch, Shape};
+use side::{ConsumerSide, ProducerSide, Telling};
 use std::panic::RefUnwindSafe;
 
 /// The most slots that a ring can have: 2^28, which are 2 GiB of slots where a pointer has 64 bits.
 pub const MAX_CAPACITY: usize = 1 << 28;
-
-/// When the slots that were consumed become room for the producer.
-///
-/// A batch is never longer than half of the ring: if it would be, slots are cleared one by one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Clearing {
-    /// Whole batches at fixed places: a quarter of the ring, at least 1 slot and at most 64. The producer looks only at
-    /// the first slot of each batch and then owns all of it.
-    ///
-    /// From a full ring the first `n` elements consumed make room for `n` rounded down to whole batches.
-    #[default]
-    Credit,
-    /// The kernel's rule: two cache lines (16 slots), and 1 in a ring of fewer than 32. The producer looks at each slot.
-    Kernel,
-    /// As in the kernel before 2017: each element consumed makes room for one.
-    OneByOne,
-    /// The kernel's rule with a batch of one's own; 0 counts as 1.
-    Batch(usize),
-}
-
-impl Clearing {
-    fn batch(self, capacity: usize) -> usize {
-        let wanted = match self {
-            Self::Credit => return (capacity / 4).clamp(1, 64),
-            Self::Kernel => 2 * raw::LINE,
-            Self::OneByOne => 1,
-            Self::Batch(n) => n,
-        };
-        if wanted > capacity / 2 { 1 } else { wanted.max(1) }
-    }
-}
-
-local! {
-    /// Its address names the thread.
-    static HERE: u8 = 0;
-}
-
-fn here() -> usize {
-    HERE.with(|here| std::ptr::from_ref(here).addr())
-}
 
 /// A ring for any number of producers and consumers, with a lock for each side.
 ///
@@ -154,63 +123,6 @@ pub struct PtrRing<P: Pointer, L: RawMutex = YieldLock> {
     capacity: AtomicUsize,
     clearing: Clearing,
     head_first: bool,
-}
-
-struct ConsumerSide<P: Pointer, L> {
-    /// Protects the consumer's end. The producer's lock may be taken inside.
-    end: SideLock<L, raw::Consumer<P>>,
-    /// Elements consumed so far, modulo the word. Written under the lock, read by anyone.
-    consumed: AtomicUsize,
-    /// Slots cleared so far: `consumed` as it was at the last clearing. Written under the lock, read by anyone.
-    cleared: AtomicUsize,
-    /// The thread that runs the closure of `peek`, or 0. Written under the lock, read by anyone.
-    peeker: AtomicUsize,
-}
-
-struct ProducerSide<P: Pointer, L> {
-    /// Protects the producer's end. Nothing nests inside.
-    end: SideLock<L, raw::Producer<P>>,
-    /// Elements produced so far, modulo the word. Written under the lock, read by anyone.
-    produced: AtomicUsize,
-}
-
-impl<P: Pointer, L> Publish for ConsumerSide<P, L> {
-    #[inline(always)]
-    fn consumed(&self, count: usize) {
-        // Relaxed: whoever reads an old value takes the ring for fuller than it is, and an element that was consumed before
-        // the reader looks, by its own knowledge, has been counted.
-        self.consumed.store(count, Ordering::Relaxed);
-    }
-
-    #[inline(always)]
-    fn cleared(&self, count: usize) {
-        // Release [Q9]: pairs with Acquire [Q10] in `is_full`: the slots are clear for whoever sees the count.
-        self.cleared.store(count, order("Q9", Ordering::Release));
-    }
-}
-
-/// Also notes whether a batch was cleared.
-struct Telling<'a, W>(&'a W, std::cell::Cell<bool>);
-
-impl<W: Publish> Publish for Telling<'_, W> {
-    #[inline(always)]
-    fn consumed(&self, count: usize) {
-        self.0.consumed(count);
-    }
-
-    #[inline(always)]
-    fn cleared(&self, count: usize) {
-        self.0.cleared(count);
-        self.1.set(true);
-    }
-}
-
-impl<P: Pointer, L> ProducerSide<P, L> {
-    #[inline(always)]
-    fn publish(&self, end: &raw::Producer<P>) {
-        // Release [Q7]: pairs with Acquire [Q8] in `is_empty`: the element is in its slot for whoever sees the count.
-        self.produced.store(end.produced(), order("Q7", Ordering::Release));
-    }
 }
 
 /// A panic, also one in the closure of `peek`, leaves a ring as it was.
@@ -298,31 +210,6 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
         })
     }
 
-    #[inline(always)]
-    fn lock_producer(&self) -> SideGuard<'_, L, raw::Producer<P>> {
-        // The way that most calls go is inlined, the other one is not.
-        self.producer.end.try_lock().unwrap_or_else(|| self.wait_for_producer())
-    }
-
-    #[cold]
-    fn wait_for_producer(&self) -> SideGuard<'_, L, raw::Producer<P>> {
-        self.producer.end.lock()
-    }
-
-    #[inline(always)]
-    fn lock_consumer(&self) -> SideGuard<'_, L, raw::Consumer<P>> {
-        // Only who fails to get the lock can be the one that holds it.
-        self.consumer.end.try_lock().unwrap_or_else(|| self.wait_for_consumer())
-    }
-
-    #[cold]
-    fn wait_for_consumer(&self) -> SideGuard<'_, L, raw::Consumer<P>> {
-        // Relaxed: a thread finds its own name here only if it wrote it itself.
-        let own = self.consumer.peeker.load(Ordering::Relaxed) == here();
-        assert!(!own, "the closure of `peek` must not consume from, peek into, unconsume to or resize its own ring");
-        self.consumer.end.lock()
-    }
-
     /// Appends an element.
     ///
     /// # Context
@@ -407,9 +294,9 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
 
     /// [`consume`](Self::consume) that also says whether it made room.
     fn consume_telling(&self) -> (Option<P>, bool) {
-        let telling = Telling(&*self.consumer, false.into());
+        let telling = Telling::new(&*self.consumer);
         let p = self.lock_consumer().consume(&telling);
-        (p, telling.1.get())
+        (p, telling.cleared())
     }
 
     /// Appends up to `max` of the oldest elements to `into`, and returns how many.
@@ -440,173 +327,9 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
 
     /// [`consume_batch`](Self::consume_batch) that also says whether it made room.
     fn consume_batch_telling(&self, into: &mut Vec<P>, max: usize) -> (usize, bool) {
-        let telling = Telling(&*self.consumer, false.into());
+        let telling = Telling::new(&*self.consumer);
         let got = self.lock_consumer().consume_batch(into, max, &telling);
-        (got, telling.1.get())
-    }
-
-    /// Looks at the oldest element without taking it; `None` if the ring is empty.
-    ///
-    /// `f` runs under the consumer's lock: other consumers wait for it. If it panics, the ring is as before.
-    ///
-    /// # Context
-    /// As [`consume`](Self::consume), and for as long as `f` takes. In `f`, everything else may be done with this ring
-    /// that does not take its consumer's lock: `produce`, `produce_batch`, `is_empty`, `is_full`, `capacity`.
-    ///
-    /// A closure that waits for another thread which consumes from this ring waits for ever, and so do two threads
-    /// that each take from the ring that the other one peeks into: as with any lock, rings that are used within each
-    /// other need an order.
-    ///
-    /// # Ordering
-    /// As [`consume`](Self::consume).
-    ///
-    /// # Panics
-    /// In the closure of another `peek` into the same ring. So do, in `f` and on the same ring, `consume`,
-    /// `consume_batch`, `unconsume`, `resize` and `resize_many`, before they change anything.
-    ///
-    /// # Examples
-    /// ```
-    /// # use percpu_ref::ptr_ring::PtrRing;
-    /// let ring = PtrRing::new(8)?;
-    /// ring.produce(Box::new([1_u8; 60])).unwrap();
-    /// assert_eq!(ring.peek(|packet| packet.len()), Some(60));
-    /// assert!(!ring.is_empty());
-    /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
-    /// ```
-    pub fn peek<R>(&self, f: impl FnOnce(&P) -> R) -> Option<R> {
-        struct Peeking<'a>(&'a AtomicUsize);
-        impl Drop for Peeking<'_> {
-            fn drop(&mut self) {
-                self.0.store(0, Ordering::Relaxed);
-            }
-        }
-        let mut end = self.lock_consumer();
-        self.consumer.peeker.store(here(), Ordering::Relaxed);
-        // Declared after the guard, so it is gone before the lock is.
-        let _peeking = Peeking(&self.consumer.peeker);
-        end.peek(f)
-    }
-
-    /// Puts elements back in front, in their order; what does not fit comes back in order: the oldest of them.
-    ///
-    /// They need not be elements that came from this ring.
-    ///
-    /// # Context
-    /// Any thread. Takes the consumer's lock, and the producer's inside if the batch is longer than what has been consumed
-    /// and not been cleared.
-    ///
-    /// # Ordering
-    /// As [`produce`](Self::produce).
-    ///
-    /// # Panics
-    /// In the closure of [`peek`](Self::peek) on the same ring.
-    ///
-    /// # Examples
-    /// ```
-    /// # use percpu_ref::ptr_ring::PtrRing;
-    /// let ring = PtrRing::new(8)?;
-    /// ring.produce_batch(&mut vec![Box::new(1), Box::new(2), Box::new(3)]);
-    /// let mut batch = vec![];
-    /// ring.consume_batch(&mut batch, 2);
-    /// assert!(ring.unconsume(batch).is_empty());
-    /// assert_eq!(ring.consume(), Some(Box::new(1)));
-    /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
-    /// ```
-    pub fn unconsume(&self, batch: Vec<P>) -> Vec<P> {
-        let mut batch = batch;
-        if batch.is_empty() {
-            return batch;
-        }
-        let mut consumer = self.lock_consumer();
-        if batch.len() <= consumer.pending() {
-            consumer.unconsume(&mut batch, &*self.consumer);
-        } else {
-            let mut producer = self.lock_producer();
-            Both::new(&mut producer, &mut consumer).unconsume(&mut batch, &*self.consumer);
-        }
-        drop(consumer);
-        batch
-    }
-
-    /// Whether there is nothing to consume.
-    ///
-    /// True means that every element whose `produce` returned before this call has been consumed. False means that there was
-    /// one at some time during the call; for the only consumer of a ring it means that `consume` has one.
-    ///
-    /// # Context
-    /// Any thread, also in the closure of [`peek`](Self::peek). Two loads, no lock. During a `resize` it answers for
-    /// the ring before or after it.
-    ///
-    /// # Ordering
-    /// None that a caller could build on; consuming the element orders.
-    ///
-    /// # Examples
-    /// ```
-    /// # use percpu_ref::ptr_ring::PtrRing;
-    /// let ring = PtrRing::new(8)?;
-    /// assert!(ring.is_empty());
-    /// ring.produce(Box::new(1)).unwrap();
-    /// assert!(!ring.is_empty());
-    /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
-    /// ```
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        // Both counts only ever run behind, and what the caller knows of is in them. They are compared as a difference:
-        // the consumer may be ahead of what the producer has published.
-        let consumed = self.consumer.consumed.load(Ordering::Relaxed);
-        // Acquire [Q8]: pairs with Release [Q7] in `publish`.
-        let produced = self.producer.produced.load(order("Q8", Ordering::Acquire));
-        produced.wrapping_sub(consumed).cast_signed() <= 0
-    }
-
-    /// Whether there is no room, by what has been cleared (see [`Clearing`]).
-    ///
-    /// False means that there was room at some time during the call; for the only producer of a ring it means that
-    /// `produce` succeeds. True may be late: a batch may have been cleared just now.
-    ///
-    /// # Context
-    /// Any thread, also in the closure of [`peek`](Self::peek). Three loads, no lock. During a `resize` it answers for
-    /// the ring before or after it, or for the one's elements in the other's capacity.
-    ///
-    /// # Ordering
-    /// None that a caller could build on.
-    ///
-    /// # Examples
-    /// ```
-    /// # use percpu_ref::ptr_ring::PtrRing;
-    /// let ring = PtrRing::new(1)?;
-    /// assert!(!ring.is_full());
-    /// ring.produce(Box::new(1)).unwrap();
-    /// assert!(ring.is_full());
-    /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
-    /// ```
-    #[inline]
-    pub fn is_full(&self) -> bool {
-        let produced = self.producer.produced.load(Ordering::Relaxed);
-        // Acquire [Q10]: pairs with Release [Q9] in `cleared`.
-        let cleared = self.consumer.cleared.load(order("Q10", Ordering::Acquire));
-        produced.wrapping_sub(cleared).cast_signed() >= self.capacity().cast_signed()
-    }
-
-    /// How many elements have been produced and consumed so far, each modulo the word: exact while nobody does either.
-    pub(crate) fn totals(&self) -> (usize, usize) {
-        (self.producer.produced.load(Ordering::Relaxed), self.consumer.consumed.load(Ordering::Relaxed))
-    }
-
-    /// How many slots the ring has.
-    ///
-    /// # Context
-    /// Any thread. One load. `resize` may change it at any time.
-    ///
-    /// # Examples
-    /// ```
-    /// # use percpu_ref::ptr_ring::PtrRing;
-    /// assert_eq!(PtrRing::<Box<u8>>::new(1000)?.capacity(), 1000);
-    /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
-    /// ```
-    #[inline]
-    pub fn capacity(&self) -> usize {
-        self.capacity.load(Ordering::Relaxed)
+        (got, telling.cleared())
     }
 }
 

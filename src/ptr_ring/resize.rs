@@ -3,11 +3,15 @@
 //! New queues are made before any lock is taken, and old ones are emptied and freed after the locks are released. In
 //! between, all rings are locked at once, so that the last thing that can fail, room for the elements that will not fit,
 //! is known to be there for all of them before the first one changes.
+//!
+//! First the consumers' locks of all rings, in the order of their addresses, then the producers' locks in the same order.
+//! Ring by ring would do for two resizes, but not for a closure of `peek` that produces into another ring: it has a
+//! consumer's lock and waits for a producer's.
 #![forbid(unsafe_code)]
 
 use super::raw::{self, Both, Publish, Shape};
 use super::{CapacityError, Pointer, PtrRing, RawMutex};
-use crate::sync::{Ordering, SideGuard};
+use crate::sync::Ordering;
 use std::mem::swap;
 
 /// A ring to be resized.
@@ -21,18 +25,6 @@ struct Job<P: Pointer> {
     rest: Vec<P>,
     /// How many there are.
     need: usize,
-}
-
-/// Both locks of a ring, taken in the order of the fields.
-struct Locked<'a, P: Pointer, L: RawMutex> {
-    consumer: SideGuard<'a, L, raw::Consumer<P>>,
-    producer: SideGuard<'a, L, raw::Producer<P>>,
-}
-
-impl<P: Pointer, L: RawMutex> Locked<'_, P, L> {
-    fn both(&mut self) -> Both<'_, P> {
-        Both::new(&mut self.producer, &mut self.consumer)
-    }
 }
 
 fn out_of_memory(_: std::collections::TryReserveError) -> CapacityError {
@@ -69,8 +61,8 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
     /// The rests come in the order of the rings. A ring that is named twice is resized once, and its second rest is empty.
     ///
     /// # Context
-    /// Any thread. Allocates and frees outside the locks; holds both locks of all rings, taken in the order of their
-    /// addresses, while it moves the elements.
+    /// Any thread. Allocates and frees outside the locks; holds both locks of all rings while it moves the elements. First
+    /// it takes the consumers' locks, in the order of the rings' addresses, then the producers'.
     ///
     /// # Panics
     /// In the closure of [`peek`](Self::peek) on one of the rings, before any ring is changed.
@@ -92,34 +84,37 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
         rests.extend(rings.iter().map(|_| Vec::new()));
 
         let mut jobs = Self::jobs(rings, capacity)?;
-        let mut locked: Vec<Locked<'_, P, L>> = Vec::new();
-        locked.try_reserve_exact(jobs.len()).map_err(out_of_memory)?;
+        let (mut consumers, mut producers) = (Vec::new(), Vec::new());
+        consumers.try_reserve_exact(jobs.len()).map_err(out_of_memory)?;
+        producers.try_reserve_exact(jobs.len()).map_err(out_of_memory)?;
         loop {
-            for job in &mut jobs {
-                let ring = rings[job.ring];
-                locked.push(Locked { consumer: ring.lock_consumer(), producer: ring.lock_producer() });
-                job.need = locked.last_mut().expect("just pushed").both().len().saturating_sub(capacity);
+            consumers.extend(jobs.iter().map(|job| rings[job.ring].lock_consumer()));
+            producers.extend(jobs.iter().map(|job| rings[job.ring].lock_producer()));
+            for ((job, consumer), producer) in jobs.iter_mut().zip(&mut consumers).zip(&mut producers) {
+                job.need = Both::new(producer, consumer).len().saturating_sub(capacity);
             }
             if jobs.iter().all(|job| job.need <= job.rest.capacity()) {
                 break;
             }
-            locked.clear();
+            producers.clear();
+            consumers.clear();
             for job in &mut jobs {
                 job.rest.try_reserve_exact(job.need).map_err(out_of_memory)?;
             }
         }
 
-        for (job, ends) in jobs.iter_mut().zip(&mut locked) {
-            ends.both().move_to(&mut Both::new(&mut job.producer, &mut job.consumer));
-            swap(&mut *ends.producer, &mut job.producer);
-            swap(&mut *ends.consumer, &mut job.consumer);
+        for ((job, consumer), producer) in jobs.iter_mut().zip(&mut consumers).zip(&mut producers) {
+            Both::new(producer, consumer).move_to(&mut Both::new(&mut job.producer, &mut job.consumer));
+            swap(&mut **producer, &mut job.producer);
+            swap(&mut **consumer, &mut job.consumer);
             let ring = rings[job.ring];
             ring.capacity.store(capacity, Ordering::Relaxed);
-            ring.producer.publish(&ends.producer);
-            ring.consumer.consumed(ends.consumer.consumed());
-            ring.consumer.cleared(ends.consumer.consumed());
+            ring.producer.publish(producer);
+            ring.consumer.consumed(consumer.consumed());
+            ring.consumer.cleared(consumer.consumed());
         }
-        drop(locked);
+        drop(producers);
+        drop(consumers);
 
         for mut job in jobs {
             while let Some(p) = job.consumer.consume(&()) {

@@ -19,7 +19,8 @@
 //!
 //! A job stays in the queue until it is started, so that a forked child, which has no worker, still has the jobs.
 
-use crate::report;
+use super::GraceStats;
+use crate::report::{self, Stall, Wait, Watch};
 use crate::sync::{Condvar, Mutex, MutexGuard, local, spawn};
 use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
@@ -74,6 +75,9 @@ pub(super) struct State {
     barriers: usize,
     last_worker: u64,
     last_call: u64,
+    /// Jobs that have come, and those that have been done.
+    queued: u64,
+    done: u64,
     /// Calls that have not returned.
     unfinished: BTreeSet<u64>,
     /// Calls that have been started; a subset of `unfinished`.
@@ -104,6 +108,8 @@ impl State {
             barriers: 0,
             last_worker: 0,
             last_call: 0,
+            queued: 0,
+            done: 0,
             unfinished: BTreeSet::new(),
             started: BTreeSet::new(),
         }
@@ -147,6 +153,7 @@ impl Queue {
             state.last_call
         });
         state.unfinished.extend(call);
+        state.queued += 1;
         let job = Job { call, work };
         if needs_grace_period {
             state.waiting.push(job);
@@ -204,6 +211,7 @@ impl Queue {
                 drop(state);
                 run(job.call.is_some(), job.work);
                 state = self.state.lock();
+                state.done += 1;
                 if let Some(call) = job.call {
                     state.started.remove(&call);
                     state.unfinished.remove(&call);
@@ -249,10 +257,31 @@ impl Queue {
         let mut state = self.state.lock();
         let last = state.last_call;
         state.barriers += 1;
+        let mut watch = Watch::start();
         while state.unfinished.first().is_some_and(|call| *call <= last) {
-            state = self.returned.wait(state);
+            if let Some(waited) = watch.overdue() {
+                let callbacks = state.unfinished.range(..=last).count();
+                drop(state);
+                Stall { callbacks, ..Stall::new(Wait::Callbacks, self.flavor(), waited) }.send(None);
+                state = self.state.lock();
+                continue;
+            }
+            state = self.returned.wait_until(state, watch.look_at(None));
         }
         state.barriers -= 1;
+    }
+
+    /// What its grace periods and callbacks have come to.
+    pub(super) fn stats(&self, grace: GraceStats) -> GraceStats {
+        let State { queued, done, .. } = *self.state.lock();
+        GraceStats { callbacks_queued: queued, callbacks_run: done, ..grace }
+    }
+
+    fn flavor(&self) -> &'static str {
+        match self.kind {
+            QueueKind::Plain => "Plain",
+            QueueKind::Sched | QueueKind::Rseq => "Sched",
+        }
     }
 }
 

@@ -6,7 +6,9 @@
 //!
 //! After the grace-period sequence numbers of Linux, kernel/rcu/tree.c.
 
-use crate::sync::{Condvar, Mutex, PATIENCE, yield_now};
+use super::stats::GraceStats;
+use crate::sync::{Condvar, Mutex, PATIENCE, now, yield_now};
+use std::time::Duration;
 
 /// Where the sharing of one kind of grace period is kept.
 pub(super) struct Grace {
@@ -21,11 +23,14 @@ pub(super) struct State {
     completed: u64,
     /// Somebody runs number `started` now.
     running: bool,
+    /// Waits that have ended.
+    waits: u64,
+    longest: Duration,
 }
 
 impl State {
     pub(super) const fn new() -> Self {
-        Self { started: 0, completed: 0, running: false }
+        Self { started: 0, completed: 0, running: false, waits: 0, longest: Duration::ZERO }
     }
 
     /// In a forked child: whoever was running one is gone.
@@ -35,8 +40,22 @@ impl State {
 }
 
 impl Grace {
+    /// What its grace periods have come to, the callbacks and barriers left out.
+    pub(super) fn stats(&self) -> GraceStats {
+        let State { completed, waits, longest, .. } = *self.state.lock();
+        // Whoever runs one is served by it.
+        GraceStats {
+            grace_periods: completed,
+            waits,
+            shared: waits.saturating_sub(completed),
+            longest_wait: longest,
+            ..GraceStats::default()
+        }
+    }
+
     /// Returns after a grace period that started after the call; `run` is one, to be run here if nobody else does.
     pub(super) fn wait(&self, run: impl Fn()) {
+        let began = now();
         let mut state = self.state.lock();
         // The one under way may have started before the caller made its change: only the next one will do.
         let wanted = state.started + 1;
@@ -68,6 +87,8 @@ impl Grace {
             drop(over);
             state = self.state.lock();
         }
+        state.waits += 1;
+        state.longest = state.longest.max(began.map_or(Duration::ZERO, |began| began.elapsed()));
     }
 }
 

@@ -26,12 +26,16 @@ mod grace;
 mod plain;
 mod record;
 mod sched;
+mod stats;
+mod suspects;
 
 pub use plain::{Plain, PlainGuard};
 pub use sched::{Sched, SchedGuard};
+pub use stats::{GraceStats, Stats, stats};
 
 pub(crate) use callback::{about_to_block, is_in_call};
 pub(crate) use sealed::Sealed;
+use suspects::Namer;
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -158,6 +162,18 @@ pub trait Flavor: Sealed + Copy + Default + Debug + Eq + Hash + Ord + Send + Syn
 ///
 /// `Sched` takes the first of `Rseq`, `Membarrier` and `Fence` that the system has, or, if the environment variable
 /// `PERCPU_REF_BACKEND` is `rseq`, `membarrier` or `fence`, the first from that one on.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::rcu::{Backend, Flavor, Sched};
+///
+/// let cost = match Sched::backend() {
+///     Backend::Rseq => "one sequence",
+///     Backend::Membarrier => "a section without a fence",
+///     _ => "a section with a fence",
+/// };
+/// println!("a get is {cost}");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Backend {
@@ -172,10 +188,14 @@ pub enum Backend {
 }
 
 mod sealed {
+    use super::Namer;
     use crate::sync::{Lane, Quiescent};
 
     /// What a flavour does for counting; not for users.
     pub trait Sealed {
+        /// What it is called.
+        const NAME: &'static str;
+
         /// Whether this thread is inside a section of the flavour.
         fn is_in_section() -> bool;
 
@@ -183,8 +203,8 @@ mod sealed {
         /// `count` says so, or if this thread has no lane or cannot open a section any more.
         fn count_in_section(count: impl Fn(Option<Lane>) -> bool) -> bool;
 
-        /// Waits until no section or sequence is left that counts the way it was open to before.
-        fn wait_for_counters() -> Quiescent;
+        /// Waits until no section or sequence is left that counts the way it was open to before; `name` is whose count.
+        fn wait_for_counters(name: Namer<'_>) -> Quiescent;
 
         /// Runs `job` in the callback thread after such a wait.
         fn after_counters(job: impl FnOnce(Quiescent) + Send + 'static);

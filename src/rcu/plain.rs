@@ -5,20 +5,45 @@
 
 use super::callback::{Queue, QueueKind, State};
 use super::grace::{self, Grace};
-use super::{Backend, Flavor, Sealed};
+use super::suspects::{Namer, nobody};
+use super::{Backend, Flavor, GraceStats, Sealed};
+use crate::report::{Stall, Watch};
 use crate::sync::{Condvar, Lane, Mutex, OnFork, Quiescent, epoch, global, local};
+use crate::track::{Origin, Section};
 use std::cell::Cell;
 
 /// Sections are epoch pins of the [crossbeam-epoch](https://docs.rs/crossbeam-epoch) crate, with a full fence each.
 ///
 /// The pins are those of crossbeam's default collector: a guard of `crossbeam_epoch::pin()` held by the program is a
 /// section of this flavour too, but not in a forked child, which has a collector of its own.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::PercpuRef;
+/// use percpu_ref::rcu::Plain;
+///
+/// let r: PercpuRef<Plain> = PercpuRef::builder().flavor(Plain).build(|| {});
+/// # r.kill_sync().unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Plain;
 
 /// An open section of [`Plain`].
+///
+/// # Examples
+/// ```
+/// use percpu_ref::rcu::{Flavor, Plain, PlainGuard};
+///
+/// struct Reader {
+///     section: PlainGuard, // what is looked up is safe to use as long as this lives
+/// }
+///
+/// let reader = Reader { section: Plain::read_lock() };
+/// drop(reader.section);
+/// ```
 pub struct PlainGuard {
     guard: Option<epoch::Guard>,
+    section: Section,
 }
 
 impl std::fmt::Debug for PlainGuard {
@@ -33,7 +58,7 @@ global! {
 global! {
     static QUEUE: Queue = Queue {
         kind: QueueKind::Plain,
-        wait,
+        wait: || wait(&nobody),
         is_in_section: epoch::is_pinned,
         leave_to_guard,
         state: Mutex::new(State::new()),
@@ -47,8 +72,19 @@ local! {
 }
 
 /// Waits for a grace period, shared with others who wait.
-fn wait() {
-    GRACE.wait(epoch::wait_for_readers);
+fn wait(name: Namer<'_>) {
+    GRACE.wait(|| {
+        let mut watch = Watch::start();
+        epoch::wait_for_readers(|| {
+            if let Some(waited) = watch.overdue() {
+                Stall::of_sections(Plain::NAME, waited, Vec::new()).send(name());
+            }
+        });
+    });
+}
+
+pub(super) fn stats() -> GraceStats {
+    queue().stats(GRACE.stats())
 }
 
 fn leave_to_guard() {
@@ -72,6 +108,7 @@ pub(super) fn queue() -> &'static Queue {
 impl Drop for PlainGuard {
     #[inline]
     fn drop(&mut self) {
+        self.section.end();
         drop(self.guard.take());
         epoch::section_ended();
         if CALLBACKS.with(Cell::get) && !epoch::is_pinned() {
@@ -85,14 +122,15 @@ impl Flavor for Plain {
     type Guard = PlainGuard;
 
     #[inline]
+    #[cfg_attr(feature = "track", track_caller)]
     fn read_lock() -> PlainGuard {
-        PlainGuard { guard: Some(epoch::pin()) }
+        PlainGuard { guard: Some(epoch::pin()), section: Section::begin(Self::NAME, Origin::here()) }
     }
 
     fn synchronize() {
         super::assert_no_section::<Self>("synchronize");
         queue();
-        wait();
+        wait(&nobody);
     }
 
     fn call(f: impl FnOnce() + Send + 'static) {
@@ -110,6 +148,8 @@ impl Flavor for Plain {
 }
 
 impl Sealed for Plain {
+    const NAME: &'static str = "Plain";
+
     fn is_in_section() -> bool {
         epoch::is_pinned()
     }
@@ -120,9 +160,9 @@ impl Sealed for Plain {
         count(None)
     }
 
-    fn wait_for_counters() -> Quiescent {
+    fn wait_for_counters(name: Namer<'_>) -> Quiescent {
         queue();
-        wait();
+        wait(name);
         Quiescent::reached()
     }
 

@@ -7,19 +7,44 @@
 
 use super::callback::{Queue, QueueKind, State};
 use super::grace::{self, Grace};
-use super::{Backend, Flavor, Sealed, record};
+use super::suspects::{Namer, nobody};
+use super::{Backend, Flavor, GraceStats, Sealed, record};
 use crate::sync::{Condvar, Found, Lane, Mutex, OnFork, Quiescent, global, restartable};
+use crate::track::{Origin, Section};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 /// Sections have no fence: grace periods force one on every reader instead.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::rcu::{Flavor, Sched};
+///
+/// let section = Sched::read_lock();
+/// // What is looked up here stays until the section ends.
+/// drop(section);
+/// Sched::synchronize(); // waits for every section that was open
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sched;
 
 /// An open section of [`Sched`].
+///
+/// # Examples
+/// ```
+/// use percpu_ref::rcu::{Flavor, Sched, SchedGuard};
+///
+/// struct Reader {
+///     section: SchedGuard, // what is looked up is safe to use as long as this lives
+/// }
+///
+/// let reader = Reader { section: Sched::read_lock() };
+/// drop(reader.section);
+/// ```
 pub struct SchedGuard {
     /// This thread's.
     record: &'static record::Record,
+    section: Section,
     not_send: PhantomData<*const ()>,
 }
 
@@ -35,7 +60,7 @@ global! {
 global! {
     static QUEUE: Queue = Queue {
         kind: QueueKind::Sched,
-        wait,
+        wait: || wait(&nobody),
         is_in_section: record::is_in_section,
         leave_to_guard: record::leave_callbacks_to_guard,
         state: Mutex::new(State::new()),
@@ -60,8 +85,8 @@ global! {
 }
 
 /// Waits for a grace period, shared with others who wait.
-fn wait() {
-    GRACE.wait(record::wait_for_readers);
+fn wait(name: Namer<'_>) {
+    GRACE.wait(|| record::wait_for_readers(name));
 }
 
 /// Waits until the sequences that are under way are over, shared with others who wait.
@@ -69,6 +94,14 @@ fn wait_for_sequences() {
     // heavy [R3]: pairs with each sequence as a whole. It comes before, and we see what it added; or it comes after, and
     // sees that the window is closed.
     RSEQ_GRACE.wait(|| restartable::heavy("R3"));
+}
+
+pub(super) fn stats() -> GraceStats {
+    queue().stats(GRACE.stats())
+}
+
+pub(super) fn rseq_stats() -> GraceStats {
+    rseq_queue().stats(RSEQ_GRACE.stats())
 }
 
 pub(super) fn queue() -> &'static Queue {
@@ -113,6 +146,7 @@ pub(super) fn is_fence_asked_for() -> bool {
 impl Drop for SchedGuard {
     #[inline]
     fn drop(&mut self) {
+        self.section.end();
         if record::read_unlock(self.record) {
             queue().kick();
             rseq_queue().kick();
@@ -124,14 +158,19 @@ impl Flavor for Sched {
     type Guard = SchedGuard;
 
     #[inline]
+    #[cfg_attr(feature = "track", track_caller)]
     fn read_lock() -> SchedGuard {
-        SchedGuard { record: record::read_lock(), not_send: PhantomData }
+        SchedGuard {
+            record: record::read_lock(),
+            section: Section::begin(Self::NAME, Origin::here()),
+            not_send: PhantomData,
+        }
     }
 
     fn synchronize() {
         super::assert_no_section::<Self>("synchronize");
         handle_forks();
-        wait();
+        wait(&nobody);
     }
 
     fn call(f: impl FnOnce() + Send + 'static) {
@@ -157,6 +196,8 @@ impl Flavor for Sched {
 }
 
 impl Sealed for Sched {
+    const NAME: &'static str = "Sched";
+
     fn is_in_section() -> bool {
         record::is_in_section()
     }
@@ -166,12 +207,12 @@ impl Sealed for Sched {
         record::count_in_section(move |lane| count(Some(lane)))
     }
 
-    fn wait_for_counters() -> Quiescent {
+    fn wait_for_counters(name: Namer<'_>) -> Quiescent {
         handle_forks();
         if Self::backend() == Backend::Rseq {
-            wait_for_sequences()
+            wait_for_sequences();
         } else {
-            wait()
+            wait(name);
         }
         Quiescent::reached()
     }

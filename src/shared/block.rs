@@ -26,10 +26,13 @@
 //! After `std::sync::Arc`, and rust/kernel/sync/arc.rs of Linux for what belongs to whom.
 
 use crate::percpu_ref::count::{self, Confirm, Core, Handle, Host};
-use crate::percpu_ref::{AlreadyDying, Outstanding, PercpuRef, switch};
+use crate::percpu_ref::{AlreadyDying, Builder, Outstanding, PercpuRef, switch};
 use crate::rcu::Flavor;
+use crate::report::{Wait, Watch};
 use crate::sync::{AtomicBool, AtomicU8, AtomicUsize, Ordering, Packed, fence, order, settled};
+use crate::track::{Holder, HolderKind, Origin, Tagged};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull};
@@ -98,6 +101,8 @@ pub(super) struct Header<F: Flavor> {
     drain: Packed<Option<Waker>, Side>,
     memory: AtomicUsize,
     layout: Layout,
+    /// The root's entry in the books.
+    root: Holder,
     flavor: PhantomData<F>,
 }
 
@@ -256,9 +261,10 @@ impl Room {
     /// # Safety
     /// 1. `value` points to `self.value`, which has been initialised as a `T`, and was derived from it.
     /// 2. Sharing a `T` between threads, and dropping it on any, is allowed.
-    unsafe fn into_root<T: ?Sized, F: Flavor>(self, core: Core, value: NonNull<T>) -> Root<T, F> {
+    unsafe fn into_root<T: ?Sized, F: Flavor>(self, core: Core, value: NonNull<T>, origin: Origin) -> Root<T, F> {
         // The reference that a root has besides the first one.
         core.get::<F>();
+        let root = core.holders.hold(HolderKind::Owner, origin);
         let side = Side { fate: AtomicU8::new(fate::DROP), handed_out: AtomicBool::new(false) };
         let header = Header {
             core,
@@ -267,13 +273,32 @@ impl Room {
             drain: Packed::new(None, side),
             memory: AtomicUsize::new(1),
             layout: self.layout,
+            root,
             flavor: PhantomData,
         };
         // SAFETY: there is room for a header right before the value, and it is aligned.
         let place = unsafe { header_of::<T, F>(value) };
-        // SAFETY: as above. INVARIANT: header's 1 to 5; Strong's 1.
+        // SAFETY: as above. INVARIANT: header's 1 to 5; Root's 1.
         unsafe { place.write(header) };
-        Root { strong: Strong { value, marker: PhantomData } }
+        Root { value, marker: PhantomData }
+    }
+}
+
+/// Drops a reference on the value of a block.
+///
+/// # Safety
+/// 1. It is one of the references that the count of the block counts, and the caller's to drop.
+#[inline(always)]
+unsafe fn put<T: ?Sized, F: Flavor>(value: NonNull<T>, holder: Holder) {
+    // SAFETY: 1: as long as the reference is held, the references hold the memory.
+    let header = unsafe { header_of::<T, F>(value) };
+    // SAFETY: as above.
+    unsafe { header.as_ref() }.core.holders.let_go(holder);
+    // SAFETY: as above. When `put` returns false, the header may be gone, and nothing touches it; a reference to
+    // something that consists of cells does not promise more.
+    if count::put(unsafe { header.as_ref() }) {
+        // SAFETY: invariant 4 of the header: this put released, so the handle of all references is left to us.
+        drop(Memory(header));
     }
 }
 
@@ -282,7 +307,7 @@ impl Room {
 /// # Invariants
 /// 1. It is one of the references that the count of the value's block counts, so the value is initialised.
 pub(super) struct Strong<T: ?Sized, F: Flavor> {
-    value: NonNull<T>,
+    value: Tagged<T>,
     marker: PhantomData<(F, T)>,
 }
 
@@ -292,6 +317,216 @@ unsafe impl<T: ?Sized + Send + Sync, F: Flavor> Send for Strong<T, F> {}
 unsafe impl<T: ?Sized + Send + Sync, F: Flavor> Sync for Strong<T, F> {}
 
 impl<T: ?Sized, F: Flavor> Strong<T, F> {
+    /// # Safety
+    /// 1. The caller has taken a reference on the count of the block that `value` is in, and hands it over.
+    #[inline(always)]
+    unsafe fn new(value: NonNull<T>, origin: Origin) -> Self {
+        // SAFETY: 1: the reference keeps the memory.
+        let header = unsafe { header_of::<T, F>(value) };
+        // SAFETY: as above.
+        let holder = unsafe { header.as_ref() }.core.holders.hold(HolderKind::Shared, origin);
+        // INVARIANT: 1.
+        Self { value: Tagged::new(value, holder), marker: PhantomData }
+    }
+
+    /// A reference more, on a value on which somebody holds one.
+    ///
+    /// # Safety
+    /// 1. A reference on the value is held meanwhile.
+    #[inline(always)]
+    unsafe fn another(value: NonNull<T>, origin: Origin) -> Self {
+        // SAFETY: 1: the references hold the memory.
+        let header = unsafe { header_of::<T, F>(value) };
+        // SAFETY: as above.
+        unsafe { header.as_ref() }.core.get::<F>();
+        // SAFETY: a reference was just taken.
+        unsafe { Self::new(value, origin) }
+    }
+
+    #[inline(always)]
+    pub(super) fn share(&self, origin: Origin) -> Self {
+        // SAFETY: invariant 1.
+        unsafe { Self::another(self.value.pointer(), origin) }
+    }
+
+    pub(super) fn as_ptr(&self) -> *const T {
+        self.value.pointer().as_ptr()
+    }
+
+    /// A place to come back to.
+    pub(super) fn place(&self) -> Place<T, F> {
+        // SAFETY: invariant 1.
+        unsafe { Place::new(self.value.pointer()) }
+    }
+}
+
+impl<T, F: Flavor> Strong<T, F> {
+    /// The pointer that stands for this reference until [`from_raw`](Self::from_raw) takes it back.
+    #[inline(always)]
+    pub(super) fn into_raw(self) -> NonNull<()> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: it is not dropped, and not used again.
+        unsafe { ptr::read(&raw const this.value) }.into_raw()
+    }
+
+    /// # Safety
+    /// 1. `raw` comes from `into_raw` of this type, and at most one of those made of it is dropped.
+    #[inline(always)]
+    pub(super) unsafe fn from_raw(raw: NonNull<()>) -> Self {
+        // INVARIANT: 1. SAFETY: 1.
+        Self { value: unsafe { Tagged::from_raw(raw) }, marker: PhantomData }
+    }
+}
+
+impl<T: ?Sized, F: Flavor> std::ops::Deref for Strong<T, F> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        let value = self.value.pointer();
+        // SAFETY: invariant 1.
+        unsafe { value.as_ref() }
+    }
+}
+
+impl<T: ?Sized, F: Flavor> Drop for Strong<T, F> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: invariant 1.
+        unsafe { put::<T, F>(self.value.pointer(), self.value.holder()) };
+    }
+}
+
+/// The reference that all others descend from, with the right to kill.
+///
+/// Dropping it kills, without waiting.
+///
+/// # Invariants
+/// 1. It is the one root of the block of `value`, and has one of the references that the count of the block counts; so the
+///    value is initialised.
+pub(super) struct Root<T: ?Sized, F: Flavor> {
+    value: NonNull<T>,
+    marker: PhantomData<(F, T)>,
+}
+
+// SAFETY: as for `Strong`.
+unsafe impl<T: ?Sized + Send + Sync, F: Flavor> Send for Root<T, F> {}
+// SAFETY: as for `Strong`.
+unsafe impl<T: ?Sized + Send + Sync, F: Flavor> Sync for Root<T, F> {}
+
+impl<T: Send + Sync + 'static, F: Flavor> Root<T, F> {
+    /// # Panics
+    /// If there is no memory for the counters.
+    pub(super) fn new(value: T, origin: Origin) -> Self {
+        Self::in_block(new_core::<F>(PercpuRef::builder()), value, origin)
+    }
+
+    /// As `new`, with a name for reports and errors.
+    pub(super) fn with_name(value: T, name: Cow<'static, str>, origin: Origin) -> Self {
+        Self::in_block(new_core::<F>(PercpuRef::builder().name(name)), value, origin)
+    }
+
+    fn in_block(core: Core, value: T, origin: Origin) -> Self {
+        let room = Room::new::<F>(Layout::new::<T>());
+        let place = room.value.cast::<T>();
+        // SAFETY: the room is for a `T`.
+        unsafe { place.write(value) };
+        // SAFETY: 1. `place` is the room's value. 2. `T: Send + Sync`.
+        unsafe { room.into_root(core, place, origin) }
+    }
+
+    /// The value.
+    ///
+    /// # Safety
+    /// 1. Nobody else has ever had the value or its place: no reference was made, no kill begun.
+    pub(super) unsafe fn into_inner_unseen(self) -> T {
+        let root = ManuallyDrop::new(self);
+        // SAFETY: 1: it is ours alone, and nothing drops it afterwards.
+        let value = unsafe { root.value.read() };
+        // The handle that belonged to all references.
+        drop(ManuallyDrop::into_inner(root.memory()));
+        value
+    }
+
+    /// Has the last put leave the value to what is returned, until that is dropped.
+    ///
+    /// # Panics
+    /// If there is one already.
+    pub(super) fn remains(&self) -> Remains<T, F> {
+        let fate = &self.header().drain.side.fate;
+        // Relaxed: the put of this root comes later and publishes it.
+        let claimed = fate.compare_exchange(fate::DROP, fate::WANTED, Ordering::Relaxed, Ordering::Relaxed);
+        assert!(claimed.is_ok(), "one drain at a time waits for a value");
+        // INVARIANT: Remains' 1.
+        // SAFETY: invariant 1.
+        let place = unsafe { Place::new(self.value) };
+        Remains { place, taken: false, watch: None }
+    }
+}
+
+fn new_core<F: Flavor>(builder: Builder) -> Core {
+    builder.flavor(F::default()).try_core().unwrap_or_else(|error| panic!("{error}"))
+}
+
+impl<T: ?Sized + Send + Sync + 'static, F: Flavor> Root<T, F> {
+    /// Moves the value out of its box, into a block.
+    ///
+    /// # Panics
+    /// If there is no memory for the counters.
+    pub(super) fn from_box(value: Box<T>, origin: Origin) -> Self {
+        let core = new_core::<F>(PercpuRef::builder());
+        let layout = Layout::for_value(&*value);
+        let room = Room::new::<F>(layout);
+        let old = Box::into_raw(value);
+        // SAFETY: both are `layout.size()` bytes, and the room is new.
+        unsafe { ptr::copy_nonoverlapping(old.cast::<u8>(), room.value.as_ptr(), layout.size()) };
+        let new = with_address(old, room.value);
+        // SAFETY: it comes from `into_raw`. The value has moved away, so only the box is to be freed.
+        drop(unsafe { Box::from_raw(old as *mut ManuallyDrop<T>) });
+        // SAFETY: 1. `new` is the room's value, with the old one's metadata. 2. `T: Send + Sync`.
+        unsafe { room.into_root(core, new, origin) }
+    }
+
+    /// A reference for others.
+    #[inline(always)]
+    pub(super) fn share(&self, origin: Origin) -> Strong<T, F> {
+        self.hand_out();
+        // SAFETY: invariant 1.
+        unsafe { Strong::another(self.value, origin) }
+    }
+
+    pub(super) fn place(&self) -> Place<T, F> {
+        self.hand_out();
+        // SAFETY: invariant 1.
+        unsafe { Place::new(self.value) }
+    }
+
+    fn hand_out(&self) {
+        let handed_out = &self.header().drain.side.handed_out;
+        // The line is read by everybody; it is written once.
+        if !handed_out.load(Ordering::Relaxed) {
+            handed_out.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The value, if nobody else has it or can get it.
+    pub(super) fn get_mut(&mut self) -> Option<&mut T> {
+        let header = self.header();
+        // Relaxed: whoever set it had `&Root`, and now there is `&mut Root`.
+        if header.drain.side.handed_out.load(Ordering::Relaxed) && !header.core.is_last() {
+            return None;
+        }
+        // SAFETY: either every reference and place would have been made by `hand_out`, and none was; or the one reference
+        // left is ours, and no place can come back, because the kill is over. New ones need `&Root`.
+        Some(unsafe { self.value.as_mut() })
+    }
+
+    pub(super) fn kill(&self, confirm: Option<Confirm>) -> Result<(), AlreadyDying> {
+        switch::kill(&*self.memory(), confirm)
+    }
+}
+
+impl<T: ?Sized, F: Flavor> Root<T, F> {
     #[inline(always)]
     fn header(&self) -> &Header<F> {
         // SAFETY: invariant 1: as long as the reference is held, the references hold the memory.
@@ -306,29 +541,35 @@ impl<T: ?Sized, F: Flavor> Strong<T, F> {
         ManuallyDrop::new(Memory(unsafe { header_of::<T, F>(self.value) }))
     }
 
-    pub(super) fn as_ptr(&self) -> *const T {
-        self.value.as_ptr()
+    /// What is out now.
+    pub(super) fn outstanding(&self) -> Outstanding {
+        self.header().core.outstanding()
     }
 
-    /// The pointer that stands for this reference until [`adopt`] takes it back; it reaches the whole block.
-    #[inline(always)]
+    /// Without the kill.
     pub(super) fn into_raw(self) -> NonNull<T> {
         ManuallyDrop::new(self).value
     }
 
-    /// A place to come back to.
-    pub(super) fn place(&self) -> Place<T, F> {
-        std::mem::forget(Memory::clone(&self.memory()));
-        // INVARIANT: Place's 1.
-        Place { value: self.value, marker: PhantomData }
-    }
-
-    fn kill(&self, confirm: Option<Confirm>) -> Result<(), AlreadyDying> {
-        switch::kill(&*self.memory(), confirm)
+    /// # Safety
+    /// 1. `raw` comes from `into_raw`, and no other root was made of it since.
+    pub(super) unsafe fn from_raw(raw: NonNull<T>) -> Self {
+        // INVARIANT: 1.
+        Self { value: raw, marker: PhantomData }
     }
 }
 
-impl<T: ?Sized, F: Flavor> std::ops::Deref for Strong<T, F> {
+/// A reference on a block whose value is at `value`, for a caller who has taken it.
+///
+/// # Safety
+/// 1. The caller has taken a reference on the block's count, and hands it over.
+#[inline(always)]
+pub(super) unsafe fn adopt<T, F: Flavor>(value: NonNull<T>, origin: Origin) -> Strong<T, F> {
+    // SAFETY: 1.
+    unsafe { Strong::new(value, origin) }
+}
+
+impl<T: ?Sized, F: Flavor> std::ops::Deref for Root<T, F> {
     type Target = T;
 
     #[inline(always)]
@@ -338,172 +579,13 @@ impl<T: ?Sized, F: Flavor> std::ops::Deref for Strong<T, F> {
     }
 }
 
-impl<T: ?Sized, F: Flavor> Clone for Strong<T, F> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        self.header().core.get::<F>();
-        // INVARIANT: 1.
-        Self { value: self.value, marker: PhantomData }
-    }
-}
-
-impl<T: ?Sized, F: Flavor> Drop for Strong<T, F> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        // SAFETY: invariant 1, until `put`.
-        let header = unsafe { header_of::<T, F>(self.value) };
-        // SAFETY: as above. When `put` returns false, the header may be gone, and nothing touches it; a reference to
-        // something that consists of cells does not promise more.
-        if count::put(unsafe { header.as_ref() }) {
-            // SAFETY: invariant 4 of the header: this put released, so the handle of all references is left to us.
-            drop(Memory(header));
-        }
-    }
-}
-
-/// The reference that all others descend from, with the right to kill.
-///
-/// Dropping it kills, without waiting.
-pub(super) struct Root<T: ?Sized, F: Flavor> {
-    strong: Strong<T, F>,
-}
-
-impl<T: Send + Sync + 'static, F: Flavor> Root<T, F> {
-    /// # Panics
-    /// If there is no memory for the counters.
-    pub(super) fn new(value: T) -> Self {
-        let core = new_core::<F>();
-        let room = Room::new::<F>(Layout::new::<T>());
-        let place = room.value.cast::<T>();
-        // SAFETY: the room is for a `T`.
-        unsafe { place.write(value) };
-        // SAFETY: 1. `place` is the room's value. 2. `T: Send + Sync`.
-        unsafe { room.into_root(core, place) }
-    }
-
-    /// The value.
-    ///
-    /// # Safety
-    /// 1. Nobody else has ever had the value or its place: no reference was made, no kill begun.
-    pub(super) unsafe fn into_inner_unseen(self) -> T {
-        let root = ManuallyDrop::new(self);
-        // SAFETY: 1: it is ours alone, and nothing drops it afterwards.
-        let value = unsafe { root.strong.value.read() };
-        // The handle that belonged to all references.
-        drop(ManuallyDrop::into_inner(root.strong.memory()));
-        value
-    }
-
-    /// Has the last put leave the value to what is returned, until that is dropped.
-    ///
-    /// # Panics
-    /// If there is one already.
-    pub(super) fn remains(&self) -> Remains<T, F> {
-        let fate = &self.strong.header().drain.side.fate;
-        // Relaxed: the put of this root comes later and publishes it.
-        let claimed = fate.compare_exchange(fate::DROP, fate::WANTED, Ordering::Relaxed, Ordering::Relaxed);
-        assert!(claimed.is_ok(), "one drain at a time waits for a value");
-        // INVARIANT: Remains' 1.
-        Remains { place: self.strong.place(), taken: false }
-    }
-}
-
-fn new_core<F: Flavor>() -> Core {
-    PercpuRef::builder().flavor(F::default()).try_core().unwrap_or_else(|error| panic!("{error}"))
-}
-
-impl<T: ?Sized + Send + Sync + 'static, F: Flavor> Root<T, F> {
-    /// Moves the value out of its box, into a block.
-    ///
-    /// # Panics
-    /// If there is no memory for the counters.
-    pub(super) fn from_box(value: Box<T>) -> Self {
-        let core = new_core::<F>();
-        let layout = Layout::for_value(&*value);
-        let room = Room::new::<F>(layout);
-        let old = Box::into_raw(value);
-        // SAFETY: both are `layout.size()` bytes, and the room is new.
-        unsafe { ptr::copy_nonoverlapping(old.cast::<u8>(), room.value.as_ptr(), layout.size()) };
-        let new = with_address(old, room.value);
-        // SAFETY: it comes from `into_raw`. The value has moved away, so only the box is to be freed.
-        drop(unsafe { Box::from_raw(old as *mut ManuallyDrop<T>) });
-        // SAFETY: 1. `new` is the room's value, with the old one's metadata. 2. `T: Send + Sync`.
-        unsafe { room.into_root(core, new) }
-    }
-
-    /// A reference for others.
-    pub(super) fn share(&self) -> Strong<T, F> {
-        self.hand_out();
-        self.strong.clone()
-    }
-
-    pub(super) fn place(&self) -> Place<T, F> {
-        self.hand_out();
-        self.strong.place()
-    }
-
-    fn hand_out(&self) {
-        let handed_out = &self.strong.header().drain.side.handed_out;
-        // The line is read by everybody; it is written once.
-        if !handed_out.load(Ordering::Relaxed) {
-            handed_out.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// The value, if nobody else has it or can get it.
-    pub(super) fn get_mut(&mut self) -> Option<&mut T> {
-        let header = self.strong.header();
-        // Relaxed: whoever set it had `&Root`, and now there is `&mut Root`.
-        if header.drain.side.handed_out.load(Ordering::Relaxed) && !header.core.is_last() {
-            return None;
-        }
-        // SAFETY: either every reference and place would have been made by `hand_out`, and none was; or the one reference
-        // left is ours, and no place can come back, because the kill is over. New ones need `&Root`.
-        Some(unsafe { self.strong.value.as_mut() })
-    }
-
-    pub(super) fn kill(&self, confirm: Option<Confirm>) -> Result<(), AlreadyDying> {
-        self.strong.kill(confirm)
-    }
-}
-
-impl<T: ?Sized, F: Flavor> Root<T, F> {
-    /// Without the kill.
-    pub(super) fn into_raw(self) -> NonNull<T> {
-        ManuallyDrop::new(self).strong.value
-    }
-
-    /// # Safety
-    /// 1. `raw` comes from `into_raw`, and no other root was made of it since.
-    pub(super) unsafe fn from_raw(raw: NonNull<T>) -> Self {
-        // INVARIANT: Strong's 1, header's 5.
-        Self { strong: Strong { value: raw, marker: PhantomData } }
-    }
-}
-
-/// A reference on a block whose value is at `value`, for a caller who has taken it.
-///
-/// # Safety
-/// 1. The caller has taken a reference on the block's count, and hands it over.
-#[inline(always)]
-pub(super) unsafe fn adopt<T, F: Flavor>(value: NonNull<T>) -> Strong<T, F> {
-    // INVARIANT: Strong's 1.
-    Strong { value, marker: PhantomData }
-}
-
-impl<T: ?Sized, F: Flavor> std::ops::Deref for Root<T, F> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        &self.strong
-    }
-}
-
 impl<T: ?Sized, F: Flavor> Drop for Root<T, F> {
     fn drop(&mut self) {
-        // An error: it has been killed before. The reference goes with the field.
-        let _ = self.strong.kill(None);
+        // An error: it has been killed before.
+        let _ = switch::kill(&*self.memory(), None);
+        let holder = self.header().root;
+        // SAFETY: invariant 1.
+        unsafe { put::<T, F>(self.value, holder) };
     }
 }
 
@@ -530,6 +612,16 @@ unsafe impl<T: ?Sized + Send + Sync, F: Flavor> Send for Place<T, F> {}
 unsafe impl<T: ?Sized + Send + Sync, F: Flavor> Sync for Place<T, F> {}
 
 impl<T: ?Sized, F: Flavor> Place<T, F> {
+    /// # Safety
+    /// 1. A reference on the value at `value` is held meanwhile.
+    unsafe fn new(value: NonNull<T>) -> Self {
+        // SAFETY: 1: the references have a handle on the memory.
+        let memory = ManuallyDrop::new(Memory::<F>(unsafe { header_of::<T, F>(value) }));
+        std::mem::forget(Memory::clone(&memory));
+        // INVARIANT: 1.
+        Self { value, marker: PhantomData }
+    }
+
     #[inline(always)]
     fn memory(&self) -> ManuallyDrop<Memory<F>> {
         // SAFETY: invariant 1.
@@ -538,10 +630,10 @@ impl<T: ?Sized, F: Flavor> Place<T, F> {
 
     /// A reference, unless the count has been killed.
     #[inline(always)]
-    pub(super) fn upgrade(&self) -> Option<Strong<T, F>> {
+    pub(super) fn upgrade(&self, origin: Origin) -> Option<Strong<T, F>> {
         if self.memory().header().core.tryget_live::<F>() {
-            // INVARIANT: Strong's 1.
-            Some(Strong { value: self.value, marker: PhantomData })
+            // SAFETY: a reference was just taken.
+            Some(unsafe { Strong::new(self.value, origin) })
         } else {
             None
         }
@@ -575,6 +667,8 @@ impl<T: ?Sized, F: Flavor> Drop for Place<T, F> {
 pub(super) struct Remains<T, F: Flavor> {
     place: Place<T, F>,
     taken: bool,
+    /// Of a wait without a thread, from the first poll on.
+    watch: Option<Watch>,
 }
 
 impl<T: Send + Sync + 'static, F: Flavor> super::drain::Source<T> for Remains<T, F> {
@@ -598,6 +692,9 @@ impl<T: Send + Sync + 'static, F: Flavor> super::drain::Source<T> for Remains<T,
             return true;
         }
         F::kick();
+        if let Some(waited) = self.watch.get_or_insert_with(Watch::start).overdue() {
+            self.place.memory().header().core.report_stall::<F>(Wait::Zero, waited);
+        }
         self.is_ready()
     }
 

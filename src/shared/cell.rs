@@ -11,6 +11,7 @@ use super::block::Root;
 use super::slot::{Replaced, Slot};
 use super::{Drain, Shared};
 use crate::rcu::{Flavor, Sched};
+use crate::track::Origin;
 use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
@@ -78,6 +79,7 @@ impl<T: Send + Sync + 'static> RcuCell<T> {
     /// assert_eq!(*GREETING.load(), "hello");
     /// ```
     #[must_use]
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn new(value: T) -> Self {
         Self::with_flavor(value, Sched)
     }
@@ -94,8 +96,9 @@ impl<T: Send + Sync + 'static, F: Flavor> RcuCell<T, F> {
     /// assert_eq!(*cell.load(), 1);
     /// ```
     #[must_use]
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn with_flavor(value: T, _flavor: F) -> Self {
-        Self { slot: Slot::new(Root::new(value)) }
+        Self { slot: Slot::new(Root::new(value, Origin::here())) }
     }
 
     /// A handle on the value of now.
@@ -117,8 +120,9 @@ impl<T: Send + Sync + 'static, F: Flavor> RcuCell<T, F> {
     /// ```
     #[inline]
     #[must_use]
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn load(&self) -> Shared<T, F> {
-        Shared { strong: self.slot.load() }
+        Shared { strong: self.slot.load(Origin::here()) }
     }
 
     /// Runs `f` on the value of now, inside a read-side critical section of `F`.
@@ -136,6 +140,7 @@ impl<T: Send + Sync + 'static, F: Flavor> RcuCell<T, F> {
     /// assert_eq!(cell.read(|v| v.iter().sum::<i32>()), 6);
     /// ```
     #[inline]
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         self.slot.read(f)
     }
@@ -154,8 +159,9 @@ impl<T: Send + Sync + 'static, F: Flavor> RcuCell<T, F> {
     /// cell.store(2);
     /// assert_eq!(*cell.load(), 2);
     /// ```
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn store(&self, new: T) {
-        drop(self.slot.swap(Root::new(new)));
+        drop(self.slot.swap(Root::new(new, Origin::here())));
     }
 
     /// Replaces the value, and gives the old one back once nobody else holds it.
@@ -171,8 +177,9 @@ impl<T: Send + Sync + 'static, F: Flavor> RcuCell<T, F> {
     /// let old: String = cell.swap("new".into()).wait();
     /// assert_eq!(old, "old");
     /// ```
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn swap(&self, new: T) -> Drain<T> {
-        Self::drain(self.slot.swap(Root::new(new)))
+        Self::drain(self.slot.swap(Root::new(new, Origin::here())))
     }
 
     fn drain(old: Replaced<T, F>) -> Drain<T> {
@@ -193,8 +200,9 @@ impl<T: Send + Sync + 'static, F: Flavor> RcuCell<T, F> {
     /// assert!(cell.compare_and_swap(&seen, 2).is_ok());
     /// assert_eq!(cell.compare_and_swap(&seen, 3).unwrap_err(), 3);
     /// ```
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn compare_and_swap(&self, current: &Shared<T, F>, new: T) -> Result<Drain<T>, T> {
-        self.slot.compare_and_swap(current.strong.as_ptr(), new).map(Self::drain)
+        self.slot.compare_and_swap(current.strong.as_ptr(), new, Origin::here()).map(Self::drain)
     }
 
     /// Replaces the value by `f` of it, so that no other replacement is lost: if there was one meanwhile, `f` is asked
@@ -216,10 +224,12 @@ impl<T: Send + Sync + 'static, F: Flavor> RcuCell<T, F> {
     /// });
     /// assert_eq!(*cell.load(), 4);
     /// ```
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn update(&self, mut f: impl FnMut(&T) -> T) {
+        let origin = Origin::here();
         loop {
             let current = self.load();
-            if self.slot.compare_and_swap(current.strong.as_ptr(), f(&current)).is_ok() {
+            if self.slot.compare_and_swap(current.strong.as_ptr(), f(&current), origin).is_ok() {
                 return;
             }
         }
@@ -252,6 +262,7 @@ impl<T: Send + Sync + 'static> RcuCell<Option<T>> {
     /// assert!(cell.read(Option::is_some));
     /// ```
     #[must_use]
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn none() -> Self {
         Self::new(None)
     }
@@ -268,18 +279,21 @@ impl<T: Send + Sync + 'static, F: Flavor> RcuCell<Option<T>, F> {
     /// assert_eq!(cell.take().wait(), Some(5));
     /// assert!(cell.load().is_none());
     /// ```
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn take(&self) -> Drain<Option<T>> {
         self.swap(None)
     }
 }
 
 impl<T: Default + Send + Sync + 'static, F: Flavor> Default for RcuCell<T, F> {
+    #[cfg_attr(feature = "track", track_caller)]
     fn default() -> Self {
         Self::with_flavor(T::default(), F::default())
     }
 }
 
 impl<T: Send + Sync + 'static> From<T> for RcuCell<T> {
+    #[cfg_attr(feature = "track", track_caller)]
     fn from(value: T) -> Self {
         Self::new(value)
     }

@@ -152,6 +152,12 @@ impl<T> Future for Drain<T> {
 
 impl<T> fmt::Debug for Drain<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Drain").field("outstanding", &self.source.outstanding().count()).finish_non_exhaustive()
+        let out_now = self.source.outstanding();
+        let mut out = f.debug_struct("Drain");
+        out.field("outstanding", &out_now.count());
+        if !out_now.holders().is_empty() {
+            out.field("holders", &out_now.holders());
+        }
+        out.finish_non_exhaustive()
     }
 }

@@ -3,9 +3,10 @@
 
 use super::block::{Place, Root, Strong};
 use super::drain::Drain;
-use crate::percpu_ref::AlreadyDying;
+use crate::percpu_ref::{AlreadyDying, Outstanding};
 use crate::rcu::{Flavor, Sched};
-use std::borrow::Borrow;
+use crate::track::Origin;
+use std::borrow::{Borrow, Cow};
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -112,8 +113,24 @@ impl<T: Send + Sync + 'static> Owner<T> {
     /// assert_eq!(owner.len(), 3);
     /// ```
     #[must_use]
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn new(value: T) -> Self {
-        Self { root: Root::new(value) }
+        Self { root: Root::new(value, Origin::here()) }
+    }
+
+    /// As [`new`](Self::new), with a name by which errors and reports tell this object's count from others.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::Owner;
+    ///
+    /// let routes = Owner::with_name(vec!["10.0.0.0/8"], "routes");
+    /// assert_eq!(Owner::outstanding(&routes).name(), Some("routes"));
+    /// ```
+    #[must_use]
+    #[cfg_attr(feature = "track", track_caller)]
+    pub fn with_name(value: T, name: impl Into<Cow<'static, str>>) -> Self {
+        Self { root: Root::with_name(value, name.into(), Origin::here()) }
     }
 }
 
@@ -131,8 +148,9 @@ impl<T: Send + Sync + 'static, F: Flavor> Owner<T, F> {
     /// assert_eq!(*Owner::share(&owner), 1);
     /// ```
     #[must_use]
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn with_flavor(value: T, _flavor: F) -> Self {
-        Self { root: Root::new(value) }
+        Self { root: Root::new(value, Origin::here()) }
     }
 
     /// Kills, and gives the object back once nobody else holds it.
@@ -175,8 +193,9 @@ impl<T: ?Sized + Send + Sync + 'static> Owner<T> {
     /// assert_eq!(shared.to_string(), "7");
     /// ```
     #[must_use]
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn from_box(value: Box<T>) -> Self {
-        Self { root: Root::from_box(value) }
+        Self { root: Root::from_box(value, Origin::here()) }
     }
 }
 
@@ -193,8 +212,9 @@ impl<T: ?Sized + Send + Sync + 'static, F: Flavor> Owner<T, F> {
     /// ```
     #[inline]
     #[must_use]
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn share(this: &Self) -> Shared<T, F> {
-        Shared { strong: this.root.share() }
+        Shared { strong: this.root.share(Origin::here()) }
     }
 
     /// A handle that does not keep the object.
@@ -212,6 +232,26 @@ impl<T: ?Sized + Send + Sync + 'static, F: Flavor> Owner<T, F> {
     #[must_use]
     pub fn downgrade(this: &Self) -> Weak<T, F> {
         Weak { place: Some(this.root.place()) }
+    }
+
+    /// What is out now: how many references there are, roughly, and with the feature `track`
+    /// [who holds them](Outstanding::holders). The owner itself holds two until it is killed, the first one included, and one
+    /// afterwards.
+    ///
+    /// # Context
+    /// As [`PercpuRef::estimate`](crate::PercpuRef::estimate).
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::Owner;
+    ///
+    /// let owner = Owner::new(5);
+    /// let shared = Owner::share(&owner);
+    /// println!("{}", Owner::outstanding(&owner)); // a ref without a name still has 3 references out
+    /// assert_eq!(Owner::outstanding(&owner).count(), 3);
+    /// ```
+    pub fn outstanding(this: &Self) -> Outstanding {
+        this.root.outstanding()
     }
 
     /// Lets nobody new in: soon no [`Weak::upgrade`] succeeds any more. Handles that are out go on working.
@@ -349,8 +389,9 @@ impl<T: ?Sized, F: Flavor> Weak<T, F> {
     /// ```
     #[inline]
     #[must_use]
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn upgrade(&self) -> Option<Shared<T, F>> {
-        let strong = self.place.as_ref()?.upgrade()?;
+        let strong = self.place.as_ref()?.upgrade(Origin::here())?;
         Some(Shared { strong })
     }
 
@@ -377,8 +418,9 @@ impl<T: ?Sized, F: Flavor> Weak<T, F> {
 
 impl<T: ?Sized, F: Flavor> Clone for Shared<T, F> {
     #[inline]
+    #[cfg_attr(feature = "track", track_caller)]
     fn clone(&self) -> Self {
-        Self { strong: self.strong.clone() }
+        Self { strong: self.strong.share(Origin::here()) }
     }
 }
 
@@ -491,36 +533,42 @@ impl<T: ?Sized, F: Flavor> UnwindSafe for Weak<T, F> {}
 impl<T: ?Sized, F: Flavor> RefUnwindSafe for Weak<T, F> {}
 
 impl<T: Default + Send + Sync + 'static> Default for Owner<T> {
+    #[cfg_attr(feature = "track", track_caller)]
     fn default() -> Self {
         Self::new(T::default())
     }
 }
 
 impl<T: Send + Sync + 'static> From<T> for Owner<T> {
+    #[cfg_attr(feature = "track", track_caller)]
     fn from(value: T) -> Self {
         Self::new(value)
     }
 }
 
 impl<T: ?Sized + Send + Sync + 'static> From<Box<T>> for Owner<T> {
+    #[cfg_attr(feature = "track", track_caller)]
     fn from(value: Box<T>) -> Self {
         Self::from_box(value)
     }
 }
 
 impl From<&str> for Owner<str> {
+    #[cfg_attr(feature = "track", track_caller)]
     fn from(text: &str) -> Self {
         Self::from_box(text.into())
     }
 }
 
 impl From<String> for Owner<str> {
+    #[cfg_attr(feature = "track", track_caller)]
     fn from(text: String) -> Self {
         Self::from_box(text.into_boxed_str())
     }
 }
 
 impl<T: Send + Sync + 'static> From<Vec<T>> for Owner<[T]> {
+    #[cfg_attr(feature = "track", track_caller)]
     fn from(values: Vec<T>) -> Self {
         Self::from_box(values.into_boxed_slice())
     }

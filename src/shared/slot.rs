@@ -18,6 +18,7 @@ use super::block::{BACK, Root, Strong, adopt};
 use crate::percpu_ref::count::CountCells;
 use crate::rcu::Flavor;
 use crate::sync::{AtomicPtr, Ordering, order};
+use crate::track::Origin;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -60,29 +61,30 @@ impl<T: Send + Sync + 'static, F: Flavor> Slot<T, F> {
 
     /// A reference on the value of now.
     #[inline]
-    pub(super) fn load(&self) -> Strong<T, F> {
+    pub(super) fn load(&self, origin: Origin) -> Strong<T, F> {
         if F::SEQUENCES {
             // SAFETY: 1. The slot points to a value (1) that has a header, which begins with its cells, `BACK` bytes
             // before it. 2. Once replaced it is killed (2), which closes the cells and waits for the sequences.
             if let Some(value) = unsafe { CountCells::get_from::<T, BACK>(&self.value) } {
                 // SAFETY: a reference was taken in the sequence.
-                return unsafe { adopt(value) };
+                return unsafe { adopt(value, origin) };
             }
         }
-        self.load_in_section()
+        self.load_in_section(origin)
     }
 
     #[inline(never)]
-    fn load_in_section(&self) -> Strong<T, F> {
+    fn load_in_section(&self, origin: Origin) -> Strong<T, F> {
         let _section = F::read_lock();
         // SAFETY: the section keeps what it finds (2).
         let root = unsafe { self.peek() };
         // The cells may be closed by now, but the first reference is there, so another can be taken.
-        root.share()
+        root.share(origin)
     }
 
     /// Runs `f` on the value of now, inside a section.
     #[inline]
+    #[cfg_attr(feature = "track", track_caller)]
     pub(super) fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         let _section = F::read_lock();
         // SAFETY: the section keeps what it finds (2).
@@ -111,8 +113,8 @@ impl<T: Send + Sync + 'static, F: Flavor> Slot<T, F> {
     }
 
     /// Puts another root in place of the one with `current`, if that is the one.
-    pub(super) fn compare_and_swap(&self, current: *const T, new: T) -> Result<Replaced<T, F>, T> {
-        let raw = Root::<T, F>::new(new).into_raw();
+    pub(super) fn compare_and_swap(&self, current: *const T, new: T, origin: Origin) -> Result<Replaced<T, F>, T> {
+        let raw = Root::<T, F>::new(new, origin).into_raw();
         // K1, K4, as in `swap`.
         let put = order("K1", Ordering::AcqRel);
         match self.value.compare_exchange(current.cast_mut(), raw.as_ptr(), put, Ordering::Relaxed) {

@@ -20,11 +20,29 @@ static HOOKS: Mutex<Vec<Hook>> = Mutex::new(Vec::new());
 /// Read by whoever has the lock of a ref, written by a fork. Nothing but the allocator of cells is locked under it.
 static GATE: RwLock<()> = RwLock::new(());
 
+std::thread_local! {
+    /// How many guards of [`hold_off`] this thread has. No destructor.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Keeps this process from being forked while it exists. Those of one thread nest: the first is to be dropped last.
+pub(crate) struct HoldOff {
+    /// Only the first of a thread has it: a second look at a lock that a fork waits for would wait for the fork.
+    _gate: Option<RwLockReadGuard<'static, ()>>,
+}
+
 /// Keeps this process from being forked until the guard drops.
-pub(crate) fn hold_off() -> RwLockReadGuard<'static, ()> {
+pub(crate) fn hold_off() -> HoldOff {
     static REGISTERED: OnFork = OnFork::new(|| Box::new(|_| ()));
     REGISTERED.register();
-    GATE.read().unwrap_or_else(PoisonError::into_inner)
+    let first = DEPTH.replace(DEPTH.get() + 1) == 0;
+    HoldOff { _gate: first.then(|| GATE.read().unwrap_or_else(PoisonError::into_inner)) }
+}
+
+impl Drop for HoldOff {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
 }
 
 struct Held {

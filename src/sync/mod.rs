@@ -34,7 +34,8 @@ use real as chosen;
 pub(crate) use chosen::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
 pub(crate) use chosen::{
     Backoff, Condvar, Futex, Generation, Mutex, MutexGuard, OnFork, PATIENCE, Packed, ThreadCells, epoch, fence,
-    global, heavy, light, local, order, pages, register_membarrier, relax, restartable, settled, spawn, yield_now,
+    global, heavy, identity, light, local, now, order, pages, register_membarrier, relax, restartable, settled, spawn,
+    yield_now,
 };
 pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use std::sync::atomic::Ordering;
@@ -44,6 +45,14 @@ pub(crate) const DEBUG: bool = cfg!(debug_assertions);
 
 /// As [`DEBUG`], and in every model: a check whose failure is how a model sees that an ordering is missing.
 pub(crate) const CHECKED: bool = cfg!(any(debug_assertions, percpu_ref_loom));
+
+/// What can be known about a thread, in case that it is one day found in the way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) name: Option<String>,
+    /// The system's number.
+    pub(crate) os_id: Option<u32>,
+}
 
 /// A proof that a grace period has passed: every section that saw a count open, before it was closed, is over.
 ///
@@ -59,13 +68,16 @@ impl Quiescent {
 }
 
 /// A lane for a thread to count in.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 pub struct Lane {
     /// From lane 0's cell to this one's.
     offset: usize,
 }
 
 impl Lane {
+    /// Of no use: it stands where a lane is missing.
+    pub(crate) const NONE: Self = Self { offset: 0 };
+
     /// Lane number `lane`, if there is one.
     pub(crate) fn new(lane: usize) -> Option<Self> {
         (lane < restartable::THREAD_LANES).then(|| Self { offset: lane * restartable::LANE })

@@ -15,6 +15,16 @@ pub(crate) mod atomic {
 }
 pub(crate) use loom::thread::yield_now;
 
+/// A model has no clock.
+pub(crate) fn now() -> Option<Instant> {
+    None
+}
+
+/// All threads of a model are one.
+pub(crate) fn identity() -> super::Identity {
+    super::Identity::default()
+}
+
 /// The ledger entry that this run weakens.
 static MUTANT: LazyLock<String> = LazyLock::new(|| std::env::var("PERCPU_REF_MUTANT").unwrap_or_default());
 
@@ -119,6 +129,10 @@ impl Backoff {
     pub(crate) fn snooze(&mut self) {
         yield_now();
     }
+
+    pub(crate) fn is_asleep(&self) -> bool {
+        false
+    }
 }
 
 /// A model sleeps at once.
@@ -173,6 +187,11 @@ impl Condvar {
 
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.0.wait(guard).expect("a model that panics is over")
+    }
+
+    /// There is no clock, so there is no deadline.
+    pub(crate) fn wait_until<'a, T>(&self, guard: MutexGuard<'a, T>, _deadline: Option<Instant>) -> MutexGuard<'a, T> {
+        self.wait(guard)
     }
 
     pub(crate) fn notify_all(&self) {
@@ -280,7 +299,7 @@ pub(crate) mod epoch {
         DEPTH.with(|d| d.get() > 0)
     }
 
-    pub(crate) fn wait_for_readers() {
+    pub(crate) fn wait_for_readers(_look: impl FnMut()) {
         fence("P2", Ordering::SeqCst);
         for word in PINNED.iter() {
             let seen = word.load(order("P4", Ordering::Acquire));

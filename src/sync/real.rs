@@ -72,6 +72,16 @@ macro_rules! local {
 }
 pub(crate) use local;
 
+/// What the clock says.
+pub(crate) fn now() -> Option<Instant> {
+    Some(Instant::now())
+}
+
+/// This thread.
+pub(crate) fn identity() -> super::Identity {
+    super::Identity { name: sys::threads::name(), os_id: sys::threads::id() }
+}
+
 /// Starts a detached thread with the given name; false if the system has none to give.
 pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
     sys::signals::with_all_blocked(|| std::thread::Builder::new().name(name.to_owned()).spawn(body).is_ok())
@@ -106,6 +116,13 @@ impl Condvar {
 
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As `wait`, and returns at the deadline too.
+    pub(crate) fn wait_until<'a, T>(&self, guard: MutexGuard<'a, T>, deadline: Option<Instant>) -> MutexGuard<'a, T> {
+        let Some(deadline) = deadline else { return self.wait(guard) };
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.0.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0
     }
 
     pub(crate) fn notify_all(&self) {
@@ -165,7 +182,7 @@ pub(crate) struct PackedGuard<'a, T, S> {
     of: &'a Packed<T, S>,
     state: Option<<parking_lot::RawMutex as lock_api::RawMutex>::Guard>,
     /// Dropped after the lock: these locks are too many to be listed for a fork, so forks wait for them.
-    _no_fork: std::sync::RwLockReadGuard<'static, ()>,
+    _no_fork: super::fork::HoldOff,
 }
 
 impl<T, S> std::ops::Deref for PackedGuard<'_, T, S> {
@@ -304,10 +321,11 @@ pub(crate) mod epoch {
         }
     }
 
-    /// Blocks until every section that is open now has ended.
+    /// Blocks until every section that is open now has ended; if that takes long, `look` is called now and then, outside
+    /// any section.
     ///
     /// crossbeam runs deferred work only when somebody pins. Nobody may, in an idle process, so this loop does.
-    pub(crate) fn wait_for_readers() {
+    pub(crate) fn wait_for_readers(mut look: impl FnMut()) {
         section_ended();
         let over = Arc::new(AtomicBool::new(false));
         {
@@ -320,6 +338,9 @@ pub(crate) mod epoch {
         while !over.load(Ordering::Acquire) {
             pin().flush();
             wait.snooze();
+            if wait.is_asleep() {
+                look();
+            }
         }
     }
 }

@@ -83,6 +83,14 @@ mod real {
     ///
     /// The default lock of each side of a [`PtrRing`](crate::ptr_ring::PtrRing). It is meant for sections of a few
     /// instructions that call nobody; it is not fair.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::ptr_ring::{PtrRing, YieldLock};
+    ///
+    /// let ring: PtrRing<Box<u8>, YieldLock> = PtrRing::with_lock(8)?; // what `PtrRing::new` takes, too
+    /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
+    /// ```
     pub struct YieldLock(Tas);
 
     impl std::fmt::Debug for YieldLock {

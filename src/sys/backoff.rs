@@ -25,4 +25,9 @@ impl Backoff {
         }
         self.step = self.step.saturating_add(1);
     }
+
+    /// The wait has become a long one: the next snooze sleeps.
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.step >= Self::YIELDS
+    }
 }

@@ -241,3 +241,23 @@ pub(crate) mod signals {
         result
     }
 }
+
+/// What the system knows about threads.
+pub(crate) mod threads {
+    /// What the system calls this thread: a number.
+    pub(crate) fn id() -> Option<u32> {
+        // Not the C library's function of that name, which came with glibc 2.30.
+        // SAFETY: the call takes nothing and returns a number.
+        u32::try_from(unsafe { libc::syscall(libc::SYS_gettid) }).ok()
+    }
+
+    /// And a name, of which the system keeps 15 bytes. Not the standard library's, which panics, and may not be asked, where it
+    /// has forgotten its own part of the thread: in functions given to `atexit`, say.
+    pub(crate) fn name() -> Option<String> {
+        let mut name = [0_u8; 16];
+        // SAFETY: the kernel writes 16 bytes, which `name` has.
+        let failed = unsafe { libc::prctl(libc::PR_GET_NAME, name.as_mut_ptr()) } != 0;
+        let length = name.iter().position(|byte| *byte == 0)?;
+        (!failed && length > 0).then(|| String::from_utf8_lossy(&name[..length]).into_owned())
+    }
+}

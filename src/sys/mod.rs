@@ -12,6 +12,7 @@
 //! | [`fork`] | run functions around `fork` | never called |
 //! | [`prefetch_read`] | ask for a cache line ahead of its use | nothing happens |
 //! | [`signals`] | keep signals from a thread that is being started | runs the closure |
+//! | [`threads`] | the system's number and name of this thread | no number; the standard library's name |
 //!
 //! The platform ladder stands here and nowhere else. `--cfg percpu_ref_portable` takes its last rung on any system, so
 //! that the rung everybody else stands on is tested too.
@@ -21,12 +22,12 @@ mod linux;
 #[cfg(all(target_os = "linux", not(percpu_ref_portable)))]
 use linux::membarrier as membarrier_rseq;
 #[cfg(all(target_os = "linux", not(percpu_ref_portable)))]
-pub(crate) use linux::{cpus, fork, futex, membarrier, pages, signals};
+pub(crate) use linux::{cpus, fork, futex, membarrier, pages, signals, threads};
 
 #[cfg(not(all(target_os = "linux", not(percpu_ref_portable))))]
 mod portable;
 #[cfg(not(all(target_os = "linux", not(percpu_ref_portable))))]
-pub(crate) use portable::{cpus, fork, futex, membarrier, pages, signals};
+pub(crate) use portable::{cpus, fork, futex, membarrier, pages, signals, threads};
 
 pub(crate) mod rseq;
 

@@ -94,3 +94,17 @@ pub(crate) mod signals {
         f()
     }
 }
+
+/// Threads, as the standard library knows them.
+pub(crate) mod threads {
+    /// No number that a debugger would show.
+    pub(crate) fn id() -> Option<u32> {
+        None
+    }
+
+    /// The name. The standard library panics where it has forgotten its own part of the thread.
+    pub(crate) fn name() -> Option<String> {
+        let thread = std::panic::catch_unwind(std::thread::current).ok()?;
+        thread.name().map(str::to_owned)
+    }
+}

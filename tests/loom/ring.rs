@@ -143,6 +143,26 @@ fn a_slot_at_a_time_under_the_kernels_rule() {
     });
 }
 
+/// A batch whose tail lies inside of it is two runs for the producer, until the consumer's next clearing begins there.
+#[test]
+fn a_batch_cut_by_unconsume_is_two_runs() {
+    model(|| {
+        let ring = Arc::new(PtrRing::new(8).unwrap()); // batches of 2
+        assert!(ring.unconsume(vec![Box::new(0_usize)]).is_empty()); // into the second slot of the last one
+        assert_eq!(ring.produce_batch(&mut (1..7).map(Box::new).collect()), 6);
+        let producer = thread::spawn({
+            let ring = ring.clone();
+            move || (7..9).take_while(|i| ring.produce(Box::new(*i)).is_ok()).count()
+        });
+        let mut got = vec![];
+        (0..2).for_each(|_| got.extend(ring.consume()));
+        let more = producer.join().unwrap();
+        assert!(more >= 1, "there was room for one from the beginning");
+        ring.consume_batch(&mut got, 99);
+        assert!(got.len() == 7 + more && got.iter().enumerate().all(|(i, x)| **x == i));
+    });
+}
+
 /// Q5: whoever leaves last destroys what the other one did.
 #[test]
 fn the_last_handle_destroys_what_is_left() {

@@ -89,35 +89,39 @@ impl Publish for () {
 }
 
 /// The producer's end: the only one that fills slots.
+///
+/// What every call needs comes first: together with a lock and a count before it, that is one cache line.
+#[repr(C)]
 pub(super) struct Producer<P: Pointer> {
-    slots: NonNull<Slot>,
     /// The slot to fill next, if it is below `limit`.
     index: usize,
     /// The slots before it are ours.
     limit: usize,
+    /// `lap + index` elements have been produced.
+    lap: usize,
+    slots: NonNull<Slot>,
     /// Where the run ends that begins at `limit` (at 0, if that is the end of the slots).
     edge: usize,
     /// Where the consumer's tail was left inside a batch by `unconsume`: that batch is two runs, cut here.
     seam: usize,
-    /// `lap + index` elements have been produced.
-    lap: usize,
     shape: Shape,
     header: NonNull<Header>,
     /// Invariant in `P`: a producer of `&'static T` must not take shorter references.
     _p: PhantomData<fn(P) -> P>,
 }
 
-/// The consumer's end: the only one that empties slots.
+/// The consumer's end: the only one that empties slots. As for the producer's, what every call needs comes first.
+#[repr(C)]
 pub(super) struct Consumer<P: Pointer> {
-    slots: NonNull<Slot>,
     /// The slot to hand out next.
     head: usize,
-    /// The oldest slot that was handed out and is not cleared.
-    tail: usize,
     /// Clear when head comes here.
     flush_at: usize,
     /// `lap + head` elements have been consumed.
     lap: usize,
+    slots: NonNull<Slot>,
+    /// The oldest slot that was handed out and is not cleared.
+    tail: usize,
     shape: Shape,
     header: NonNull<Header>,
     _p: PhantomData<fn(P) -> P>,

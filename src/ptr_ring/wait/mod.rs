@@ -13,16 +13,21 @@
 //! fall silent clears a batch and wakes the producers.
 #![forbid(unsafe_code)]
 
+mod future;
+mod sleepers;
+
+pub use future::{Consuming, Producing};
+
 use super::{CapacityError, Full, Pointer, PtrRing, RawMutex, YieldLock};
-use crate::sync::{AtomicBool, AtomicUsize, CachePadded, Event, Mutex, Ordering, fence};
+use crate::sync::CachePadded;
+use sleepers::{Sleepers, block_on};
 use std::fmt;
-use std::mem::{replace, take};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 /// A [`PtrRing`] with calls that wait: blocking ones, and futures for any executor.
+///
+/// Should a waker panic, so does the call that ran it, after it has changed the ring and woken the others; an element that it
+/// had consumed is dropped.
 ///
 /// # Examples
 /// ```
@@ -41,142 +46,6 @@ pub struct Waiting<P: Pointer, L: RawMutex = YieldLock> {
     for_elements: CachePadded<Sleepers>,
     /// Producers, who wait for cleared slots.
     for_room: CachePadded<Sleepers>,
-}
-
-/// Those who wait on one side.
-struct Sleepers {
-    /// The length of the list. Written under the list's lock, read by anyone.
-    number: AtomicUsize,
-    /// Protects the list; nothing nests inside, and no waker is cloned, woken or dropped under it.
-    list: Mutex<List>,
-}
-
-#[derive(Default)]
-struct List {
-    wakers: Vec<(u64, Waker)>,
-    next: u64,
-}
-
-/// Wakes all, even if one of them panics.
-struct WakeAll(Vec<(u64, Waker)>);
-
-impl WakeAll {
-    fn go(&mut self) {
-        while let Some((_, waker)) = self.0.pop() {
-            waker.wake();
-        }
-    }
-}
-
-impl Drop for WakeAll {
-    fn drop(&mut self) {
-        self.go();
-    }
-}
-
-impl Sleepers {
-    fn new() -> Self {
-        Self { number: AtomicUsize::new(0), list: Mutex::new(List::default()) }
-    }
-
-    /// Puts a waker on the list; the caller tries again before it sleeps.
-    fn add(&self, ticket: &mut Option<u64>, waker: &Waker) {
-        let waker = waker.clone();
-        let old = {
-            let mut list = self.list.lock();
-            let known = list.wakers.iter_mut().find(|(t, _)| Some(*t) == *ticket);
-            let old = match known {
-                Some((_, slot)) => Some(replace(slot, waker)),
-                None => {
-                    let t = list.next;
-                    list.next += 1;
-                    *ticket = Some(t);
-                    list.wakers.push((t, waker));
-                    None
-                }
-            };
-            self.number.store(list.wakers.len(), Ordering::Relaxed);
-            old
-        };
-        drop(old);
-        // SeqCst [Q13]: pairs with SeqCst [Q14] in `wake`.
-        // - We come first: `wake` sees our number.
-        // - `wake` comes first: the attempt that follows sees the change of the ring.
-        fence("Q13", Ordering::SeqCst);
-    }
-
-    /// Takes a waker off the list, if it is still there.
-    fn remove(&self, ticket: &mut Option<u64>) {
-        let Some(ticket) = ticket.take() else { return };
-        let waker = {
-            let mut list = self.list.lock();
-            let at = list.wakers.iter().position(|(t, _)| *t == ticket);
-            let waker = at.map(|at| list.wakers.swap_remove(at));
-            self.number.store(list.wakers.len(), Ordering::Relaxed);
-            waker
-        };
-        drop(waker);
-    }
-
-    /// Wakes everyone; the caller has changed the ring.
-    #[inline]
-    fn wake(&self) {
-        // SeqCst [Q14]: pairs with SeqCst [Q13] in `add`.
-        fence("Q14", Ordering::SeqCst);
-        if self.number.load(Ordering::Relaxed) != 0 {
-            self.wake_all();
-        }
-    }
-
-    #[cold]
-    fn wake_all(&self) {
-        let wakers = {
-            let mut list = self.list.lock();
-            self.number.store(0, Ordering::Relaxed);
-            take(&mut list.wakers)
-        };
-        WakeAll(wakers).go();
-    }
-}
-
-/// A thread that sleeps until it is woken.
-#[derive(Default)]
-struct Sleeper {
-    woken: Flag,
-    event: Event,
-}
-
-struct Flag(AtomicBool);
-
-impl Default for Flag {
-    fn default() -> Self {
-        Self(AtomicBool::new(false))
-    }
-}
-
-impl Wake for Sleeper {
-    fn wake(self: Arc<Self>) {
-        self.woken.0.store(true, Ordering::Relaxed);
-        self.event.notify_all();
-    }
-}
-
-/// Blocks until the future is ready or the deadline has passed; the future is polled once more then.
-fn block_on<F: Future + Unpin>(mut future: F, deadline: Option<Instant>) -> Option<F::Output> {
-    let sleeper = Arc::new(Sleeper::default());
-    let waker = Waker::from(Arc::clone(&sleeper));
-    let mut in_time = true;
-    loop {
-        // Relaxed: should this undo a wake that is under way, then the one who wakes has taken our waker off the list, under
-        // the list's lock, and we see his change of the ring when we take that lock to put it on again.
-        sleeper.woken.0.store(false, Ordering::Relaxed);
-        match Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(value) => return Some(value),
-            Poll::Pending if !in_time => return None,
-            Poll::Pending => {}
-        }
-        in_time = sleeper.event.wait_until(deadline, || sleeper.woken.0.load(Ordering::Relaxed));
-    }
 }
 
 impl<P: Pointer> Waiting<P> {
@@ -385,7 +254,15 @@ impl<P: Pointer, L: RawMutex> Waiting<P, L> {
     /// Blocks until slots have been cleared. In a ring of capacity 0 that takes a `resize`.
     ///
     /// # Examples
-    /// See [`Waiting`].
+    /// ```
+    /// # use percpu_ref::ptr_ring::Waiting;
+    /// let ring = Waiting::new(1)?;
+    /// std::thread::scope(|s| {
+    ///     s.spawn(|| (0..10).for_each(|i| ring.produce(Box::new(i)))); // waits for room nine times
+    ///     assert!((0..10).all(|i| *ring.consume() == i));
+    /// });
+    /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
+    /// ```
     pub fn produce(&self, p: P) {
         if let Err(Full(p)) = self.try_produce(p) {
             block_on(self.produce_async(p), None).expect("without a deadline it ends well");
@@ -413,7 +290,7 @@ impl<P: Pointer, L: RawMutex> Waiting<P, L> {
         let mut producing = self.produce_async(p);
         match block_on(&mut producing, Instant::now().checked_add(limit)) {
             Some(()) => Ok(()),
-            None => Err(Full(producing.element.take().expect("it was not produced"))),
+            None => Err(Full(producing.into_element())),
         }
     }
 
@@ -426,7 +303,16 @@ impl<P: Pointer, L: RawMutex> Waiting<P, L> {
     /// As [`PtrRing::consume`].
     ///
     /// # Examples
-    /// See [`Waiting`].
+    /// ```
+    /// # use percpu_ref::ptr_ring::Waiting;
+    /// let ring = Waiting::new(1)?;
+    /// std::thread::scope(|s| {
+    ///     let worker = s.spawn(|| ring.consume()); // waits if it comes first
+    ///     ring.produce(Box::new("job"));
+    ///     assert_eq!(worker.join().unwrap(), Box::new("job"));
+    /// });
+    /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
+    /// ```
     pub fn consume(&self) -> P {
         self.try_consume()
             .unwrap_or_else(|| block_on(self.consume_async(), None).expect("without a deadline it ends well"))
@@ -467,7 +353,7 @@ impl<P: Pointer, L: RawMutex> Waiting<P, L> {
     /// }
     /// ```
     pub fn produce_async(&self, p: P) -> Producing<'_, P, L> {
-        Producing { on: self, element: Some(p), ticket: None }
+        Producing::new(self, p)
     }
 
     /// Takes the oldest element, as soon as there is one: a future for any executor.
@@ -481,103 +367,23 @@ impl<P: Pointer, L: RawMutex> Waiting<P, L> {
     /// When it is polled, as [`PtrRing::consume`].
     ///
     /// # Examples
-    /// See [`produce_async`](Self::produce_async).
+    /// ```
+    /// # use percpu_ref::ptr_ring::Waiting;
+    /// async fn sum(ring: &Waiting<Box<u64>>, of: usize) -> u64 {
+    ///     let mut sum = 0;
+    ///     for _ in 0..of {
+    ///         sum += *ring.consume_async().await;
+    ///     }
+    ///     sum
+    /// }
+    /// ```
     pub fn consume_async(&self) -> Consuming<'_, P, L> {
-        Consuming { on: self, ticket: None }
-    }
-}
-
-/// The future of [`Waiting::produce_async`], where there is an example.
-#[must_use = "a future does nothing unless it is polled"]
-pub struct Producing<'a, P: Pointer, L: RawMutex = YieldLock> {
-    on: &'a Waiting<P, L>,
-    element: Option<P>,
-    ticket: Option<u64>,
-}
-
-/// The future of [`Waiting::consume_async`]; [`Waiting::produce_async`] has an example.
-#[must_use = "a future does nothing unless it is polled"]
-pub struct Consuming<'a, P: Pointer, L: RawMutex = YieldLock> {
-    on: &'a Waiting<P, L>,
-    ticket: Option<u64>,
-}
-
-/// The element is not pinned: it moves into the ring.
-impl<P: Pointer, L: RawMutex> Unpin for Producing<'_, P, L> {}
-
-impl<P: Pointer, L: RawMutex> Producing<'_, P, L> {
-    fn attempt(&mut self) -> bool {
-        let p = self.element.take().expect("a future that is ready is not polled again");
-        match self.on.try_produce(p) {
-            Ok(()) => true,
-            Err(Full(p)) => {
-                self.element = Some(p);
-                false
-            }
-        }
-    }
-}
-
-impl<P: Pointer, L: RawMutex> Future for Producing<'_, P, L> {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let this = &mut *self;
-        if !this.attempt() {
-            this.on.for_room.add(&mut this.ticket, cx.waker());
-            if !this.attempt() {
-                return Poll::Pending;
-            }
-        }
-        this.on.for_room.remove(&mut this.ticket);
-        Poll::Ready(())
-    }
-}
-
-impl<P: Pointer, L: RawMutex> Future for Consuming<'_, P, L> {
-    type Output = P;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<P> {
-        let this = &mut *self;
-        let p = match this.on.try_consume() {
-            Some(p) => p,
-            None => {
-                this.on.for_elements.add(&mut this.ticket, cx.waker());
-                let Some(p) = this.on.try_consume() else { return Poll::Pending };
-                p
-            }
-        };
-        this.on.for_elements.remove(&mut this.ticket);
-        Poll::Ready(p)
-    }
-}
-
-impl<P: Pointer, L: RawMutex> Drop for Producing<'_, P, L> {
-    fn drop(&mut self) {
-        self.on.for_room.remove(&mut self.ticket);
-    }
-}
-
-impl<P: Pointer, L: RawMutex> Drop for Consuming<'_, P, L> {
-    fn drop(&mut self) {
-        self.on.for_elements.remove(&mut self.ticket);
+        Consuming::new(self)
     }
 }
 
 impl<P: Pointer, L: RawMutex> fmt::Debug for Waiting<P, L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Waiting").field(&self.ring).finish()
-    }
-}
-
-impl<P: Pointer, L: RawMutex> fmt::Debug for Producing<'_, P, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Producing").field("on", self.on).finish_non_exhaustive()
-    }
-}
-
-impl<P: Pointer, L: RawMutex> fmt::Debug for Consuming<'_, P, L> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Consuming").field("on", self.on).finish_non_exhaustive()
     }
 }

@@ -1,9 +1,16 @@
-//! What a program should know and no caller can be told: misuse, and callbacks that panicked.
+//! What a program should know and no caller can be told: misuse, callbacks that panicked, and waits that do not end.
 //!
 //! A surplus `put` is found in the call that uncovers it, long after and far from the mistake, and `put` has nothing to
-//! return. So it is reported, once for each ref, to a hook of the program's choice.
+//! return. So it is reported, once for each ref, to a hook of the program's choice. And so is a wait that lasts too long:
+//! [`stall`].
+
+mod stall;
+
+pub use stall::{Reader, Stall, Wait, set_stall_after};
+pub(crate) use stall::{Watch, stalls};
 
 use crate::sync::{Mutex, OnFork, global};
+use crate::trace::{self, Severity};
 use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
@@ -33,6 +40,16 @@ pub struct Report {
 }
 
 /// What a [`Report`] is about.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::{ReportKind, set_report_hook};
+///
+/// set_report_hook(|report| match report.kind() {
+///     ReportKind::CallbackPanicked(why) => eprintln!("a callback panicked: {why}"),
+///     _ => panic!("a reference is counted wrong: {report}"),
+/// });
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReportKind {
@@ -50,6 +67,8 @@ pub enum ReportKind {
     /// A ref was dropped while a switch was under way. Its callbacks still run. Only builds with debug assertions look
     /// for this.
     DroppedInSwitch,
+    /// A wait has lasted for longer than [`set_stall_after`] allows. It goes on.
+    Stalled(Stall),
 }
 
 impl Report {
@@ -58,13 +77,32 @@ impl Report {
     }
 
     /// The name of the ref that this is about, if it has one.
+    ///
+    /// # Examples
+    /// ```
+    /// percpu_ref::set_report_hook(|report| eprintln!("{}: {report}", report.name().unwrap_or("some ref")));
+    /// ```
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
     /// What happened.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::{ReportKind, set_report_hook};
+    ///
+    /// set_report_hook(|report| assert_ne!(*report.kind(), ReportKind::SurplusPut, "{report}"));
+    /// ```
     pub fn kind(&self) -> &ReportKind {
         &self.kind
+    }
+
+    fn severity(&self) -> Severity {
+        match self.kind {
+            ReportKind::Stalled(_) | ReportKind::DroppedInSwitch => Severity::Warning,
+            _ => Severity::Error,
+        }
     }
 
     /// Hands the report to the hook.
@@ -73,6 +111,7 @@ impl Report {
         match hook {
             // A hook that panics must not take down whoever found the mistake.
             Some(hook) => drop(catch_unwind(AssertUnwindSafe(|| hook(self))).map_err(forget_payload)),
+            None if trace::report(self.severity(), self.name(), self) => {}
             // Not `eprintln`, which panics if nobody reads: in the middle of a switch that would be its end.
             None => drop(writeln!(std::io::stderr(), "percpu-ref: {self}")),
         }
@@ -81,9 +120,11 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.name {
-            Some(name) => write!(f, "ref `{name}`: ")?,
-            None => f.write_str("a ref without a name: ")?,
+        match (&self.name, &self.kind) {
+            (Some(name), _) => write!(f, "ref `{name}`: ")?,
+            // Not about a ref, or about whichever waits for it.
+            (None, ReportKind::Stalled(stall)) if matches!(stall.wait(), Wait::GracePeriod | Wait::Callbacks) => {}
+            (None, _) => f.write_str("a ref without a name: ")?,
         }
         match &self.kind {
             ReportKind::SurplusPut => {
@@ -101,6 +142,7 @@ impl fmt::Display for Report {
                 write!(f, "dropped with {n} references out, which can never be put")
             }
             ReportKind::DroppedInSwitch => f.write_str("dropped during a switch; its callbacks still run"),
+            ReportKind::Stalled(stall) => stall.fmt(f),
         }
     }
 }
@@ -111,12 +153,16 @@ global! {
     static HOOK: Mutex<Option<Hook>> = Mutex::new(None);
 }
 
-/// Sends every later [`Report`] of this process to `hook`, in place of standard error or an earlier hook.
+/// Sends every later [`Report`] of this process to `hook`, in place of an earlier hook.
+///
+/// Without a hook, reports go to standard error or, with the feature `tracing` and where the program has a subscriber,
+/// are events of the target `percpu_ref`: misuse and panics of the level ERROR, stalls of the level WARN.
 ///
 /// # Context
-/// Any thread; never blocks for long. The hook runs in whichever thread finds the mistake, under no lock of ours: in a
-/// `put`, in a `kill_sync`, or in the thread that runs callbacks. It may use any ref, but should not wait for one. If it
-/// panics, the panic goes no further.
+/// Any thread; never blocks for long. The hook runs in whichever thread finds the mistake, under no lock and in no section
+/// of ours: in a `put`, in a `kill_sync`, in a wait, or in the thread that runs callbacks. It may use any ref, but should
+/// wait for none, and for no grace period: the one that is reported as stalled is this thread's to end. If it panics, the
+/// panic goes no further.
 ///
 /// # Examples
 /// ```
