@@ -73,10 +73,10 @@ enum Group {
     Scale,
     /// Handing pointers from thread to thread
     Ring,
-    /// Allocating, touching and freeing pages
-    PagePool,
     /// Going through a gate, and keeping everybody out
     Gate,
+    /// Allocating, touching and freeing pages
+    PagePool,
 }
 
 /// What one process measures.
@@ -129,8 +129,8 @@ impl Group {
             Self::Scale => {
                 &[(Part::Refs, ""), (Part::Threads, ""), (Part::Threads, "membarrier"), (Part::ThreadsPlain, "")]
             }
-            Self::PagePool => &[(Part::Jemalloc, ""), (Part::Mimalloc, "")],
             Self::History => &[],
+            Self::PagePool => &[(Part::Jemalloc, ""), (Part::Mimalloc, "")],
         }
     }
 
@@ -153,8 +153,8 @@ impl Group {
             Self::Kill => kill::run(),
             Self::Scale => scale::run(part),
             Self::Ring => ring_rows::run(),
-            Self::PagePool => page_pool_rows::run(part),
             Self::Gate => gate::run(part),
+            Self::PagePool => page_pool_rows::run(part),
         }
     }
 }

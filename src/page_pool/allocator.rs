@@ -7,6 +7,7 @@ use super::life::{Hub, User};
 use super::page::{HubRef, Idle, NoPage, Owner, Page};
 use super::recycle::give_back_many;
 use crate::report::contain;
+use crate::track::Origin;
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
@@ -103,16 +104,22 @@ impl Allocator {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn alloc(&mut self) -> Result<Page, AllocError> {
+        self.alloc_for(Origin::here())
+    }
+
+    #[inline(always)]
+    fn alloc_for(&mut self, origin: Origin) -> Result<Page, AllocError> {
         match self.owner.pop() {
-            Some(page) => Ok(Page::new(page)),
-            None => self.alloc_slowly(),
+            Some(page) => Ok(Page::new(page).write_down(origin)),
+            None => self.alloc_slowly(origin),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn alloc_slowly(&mut self) -> Result<Page, AllocError> {
+    fn alloc_slowly(&mut self, origin: Origin) -> Result<Page, AllocError> {
         let batch = self.hub().config.refill;
         // Before anything is taken out: the references keep what is.
         if !self.hub().tryget_live_many(batch) {
@@ -123,10 +130,10 @@ impl Allocator {
         match result.and_then(|()| self.scratch.pop().ok_or(AllocError::Exhausted)) {
             Ok(page) => {
                 self.owner.fill(&mut self.scratch);
-                Ok(Page::new(page))
+                Ok(Page::new(page).write_down(origin))
             }
             // The page that pieces are cut from is nobody's if they are all back.
-            Err(error) => self.reuse_open_page().map(Page::new).ok_or(error),
+            Err(error) => self.reuse_open_page().map(|page| Page::new(page).write_down(origin)).ok_or(error),
         }
     }
 
@@ -194,11 +201,16 @@ impl Allocator {
     /// assert_eq!((pages.len(), pool.in_flight()), (10, 10));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn alloc_bulk(&mut self, into: &mut Vec<Page>, n: usize) -> Result<(), AllocError> {
+        let origin = Origin::here();
         let wanted = into.len() + n;
         while into.len() < wanted {
-            if self.owner.pop_many(wanted - into.len(), into) == 0 {
-                into.push(self.alloc_slowly()?);
+            let before = into.len();
+            if self.owner.pop_many(wanted - before, into) == 0 {
+                into.push(self.alloc_slowly(origin)?);
+            } else {
+                into[before..].iter().for_each(|page| page.list(origin));
             }
         }
         Ok(())
@@ -223,7 +235,7 @@ impl Allocator {
     /// ```
     #[inline]
     pub fn recycle(&mut self, page: Page) {
-        let page = page.into_idle();
+        let page = page.taken_back();
         if page.hub().addr().get() != self.direct {
             return self.recycle_slowly(page);
         }
@@ -306,17 +318,18 @@ impl Allocator {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[inline]
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn alloc_frag(&mut self, len: usize) -> Result<Frag, AllocError> {
         let page_size = self.hub().config.page_size;
         match self.owner.next_piece(len, page_size) {
             Some(piece) => Ok(Frag::new(piece)),
-            None => self.alloc_frag_slowly(len),
+            None => self.alloc_frag_slowly(len, Origin::here()),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn alloc_frag_slowly(&mut self, len: usize) -> Result<Frag, AllocError> {
+    fn alloc_frag_slowly(&mut self, len: usize, origin: Origin) -> Result<Frag, AllocError> {
         let page_size = self.hub().config.page_size;
         if len > page_size {
             return Err(AllocError::TooLong);
@@ -325,9 +338,10 @@ impl Allocator {
             Some(mut page) => {
                 self.hub().clean(&mut page);
                 self.owner.count_reuse();
+                page.write_down(origin);
                 page
             }
-            None => self.alloc()?.into_idle(),
+            None => self.alloc_for(origin)?.into_idle(),
         };
         self.owner.open(page, len, page_size).map(Frag::new).ok_or(AllocError::ShutDown)
     }

@@ -18,6 +18,7 @@ use crate::percpu_ref::count::{Core, Host};
 use crate::percpu_ref::switch;
 use crate::ptr_ring::PtrRing;
 use crate::rcu::{Backend, Flavor, Sched, Sealed};
+use crate::report::{Wait, Watch};
 use crate::shared::drain;
 use crate::sync::{AtomicBool, Generation, Ordering, Packed, fence, heavy, order};
 use std::borrow::Cow;
@@ -271,7 +272,7 @@ impl Hub {
         state.drains += 1;
         let id = state.drains;
         drop(state);
-        drain::Drain::new(Waiter { hub: hub.clone(), id })
+        drain::Drain::new(Waiter { hub: hub.clone(), id, watch: None })
     }
 
     /// Pages in users' hands: exact while nobody uses the pool.
@@ -318,6 +319,8 @@ struct Waiter {
     hub: HubRef,
     /// Which of the wakers is its own.
     id: u64,
+    /// Of a wait without a thread, from the first poll on.
+    watch: Option<Watch>,
 }
 
 impl drain::Source<()> for Waiter {
@@ -345,6 +348,9 @@ impl drain::Source<()> for Waiter {
             return true;
         }
         Sched::kick();
+        if let Some(waited) = self.watch.get_or_insert_with(Watch::start).overdue() {
+            self.hub.core().report_stall::<Sched>(Wait::Zero, waited);
+        }
         self.is_over()
     }
 

@@ -79,6 +79,7 @@ pub use stats::Stats;
 
 use crate::ptr_ring::PtrRing;
 use crate::shared::Drain;
+use crate::track::Origin;
 use allocator::{HIGH_ORDER, no_page};
 use life::{Hub, User};
 use std::fmt;
@@ -179,14 +180,16 @@ impl PagePool {
     /// assert_eq!(pool.in_flight(), 3);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[cfg_attr(feature = "track", track_caller)]
     pub fn alloc(&self) -> Result<Page, AllocError> {
+        let origin = Origin::here();
         let hub = &self.user.hub;
         // Before anything is taken out: the reference keeps it.
         if !hub.tryget_live() {
             return Err(AllocError::ShutDown);
         }
         if let Some(page) = hub.ring().and_then(PtrRing::consume) {
-            return Ok(Page::new(page));
+            return Ok(Page::new(page).write_down(origin));
         }
         hub.counts.empty.add(1);
         let mut one = None;
@@ -195,7 +198,7 @@ impl PagePool {
             Ok(page) => {
                 let high = hub.config.page_size > HIGH_ORDER;
                 if high { &hub.counts.slow_high_order } else { &hub.counts.slow }.add(1);
-                Ok(Page::new(page))
+                Ok(Page::new(page).write_down(origin))
             }
             Err(error) => {
                 hub.put(1);

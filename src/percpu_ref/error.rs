@@ -116,8 +116,8 @@ pub struct Outstanding {
     pub(super) name: Option<Cow<'static, str>>,
     pub(super) count: u64,
     pub(super) saturated: bool,
-    pub(super) since: Option<Instant>,
     pub(super) holders: List,
+    pub(super) since: Option<Instant>,
 }
 
 impl Outstanding {
@@ -155,17 +155,6 @@ impl Outstanding {
         self.count
     }
 
-    /// When the teardown began, where that is known: for the [`Drain`](crate::Drain) of a
-    /// [`PagePool`](crate::page_pool::PagePool), the moment of its first shutdown.
-    pub fn since(&self) -> Option<Instant> {
-        self.since
-    }
-
-    /// The same, and since when.
-    pub(crate) fn with_since(self, since: Option<Instant>) -> Self {
-        Self { since, ..self }
-    }
-
     /// Who holds the references, with the feature `track`: one entry for each kind of holder and each place in the program
     /// where they were taken, the oldest first. Without the feature, none.
     ///
@@ -194,6 +183,17 @@ impl Outstanding {
     /// and then put by hand is still listed, and counted here.
     pub fn unmatched_puts(&self) -> u64 {
         self.holders.unmatched_puts()
+    }
+
+    /// When the teardown began, where that is known: for the [`Drain`](crate::Drain) of a
+    /// [`PagePool`](crate::page_pool::PagePool), the moment of its first shutdown.
+    pub fn since(&self) -> Option<Instant> {
+        self.since
+    }
+
+    /// The same, and since when.
+    pub(crate) fn with_since(self, since: Option<Instant>) -> Self {
+        Self { since, ..self }
     }
 
     /// Whether the ref is saturated: after a surplus put, say, it will never be released.
@@ -225,10 +225,9 @@ impl fmt::Display for Outstanding {
             1 => f.write_str("still has 1 reference out"),
             n => write!(f, "still has {n} references out"),
         }?;
-        match self.since {
-            Some(since) if !self.saturated => write!(f, ", {:.1} s after its shutdown", since.elapsed().as_secs_f64()),
-            _ => Ok(()),
-        }?;
+        if let Some(since) = self.since.filter(|_| !self.saturated) {
+            write!(f, ", {:.1} s after its shutdown", since.elapsed().as_secs_f64())?;
+        }
         self.holders.fmt(f)
     }
 }

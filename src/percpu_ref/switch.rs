@@ -218,8 +218,8 @@ impl Core {
             name: self.name(),
             count: self.estimate().try_into().unwrap_or(0),
             saturated: self.is_saturated(),
-            since: None,
             holders: self.holders.list(),
+            since: None,
         }
     }
 

@@ -127,7 +127,7 @@ impl Rest {
         // SAFETY: 1. they were the owner's, and whoever made this took them over.
         let last = unsafe { drop_shares(self.at, self.shares) };
         // INVARIANT: Idle's: they were the last shares.
-        last.then_some(Idle(self.at))
+        last.then_some(Idle(self.at)).inspect(Idle::cross_out)
     }
 }
 
@@ -442,7 +442,7 @@ impl Owner {
         // SAFETY: 1. invariant 2: the shares were the owner's, and are not in the cache any more.
         let last = unsafe { drop_shares(at, shares) };
         // INVARIANT: Idle's: they were the last shares.
-        last.then_some(Idle(at))
+        last.then_some(Idle(at)).inspect(Idle::cross_out)
     }
 
     /// As `put_away`, but only if all pieces have come back.

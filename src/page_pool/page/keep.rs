@@ -78,6 +78,7 @@ unsafe fn put(hub: NonNull<Hub>, n: usize) {
 #[inline(always)]
 pub(in crate::page_pool) fn return_one(page: Idle, send: impl FnOnce(&Hub, Idle)) {
     let hub = page.hub();
+    page.cross_out();
     // SAFETY: the page holds a reference, which keeps the hub.
     send(unsafe { hub.as_ref() }, page);
     // SAFETY: 1. the page's.
@@ -87,6 +88,7 @@ pub(in crate::page_pool) fn return_one(page: Idle, send: impl FnOnce(&Hub, Idle)
 /// The same for many, at least one, all of one pool. `send` leaves none.
 pub(in crate::page_pool) fn return_many(pages: &mut Vec<Idle>, send: impl FnOnce(&Hub, &mut Vec<Idle>)) {
     let (n, hub) = (pages.len(), pages[0].hub());
+    pages.iter().for_each(Idle::cross_out);
     // SAFETY: the pages hold references, which keep the hub.
     send(unsafe { hub.as_ref() }, pages);
     debug_assert!(pages.is_empty());

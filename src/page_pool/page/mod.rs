@@ -35,7 +35,9 @@ pub(super) use source::{NoPage, Source, Spare};
 use super::frag::PageBytes;
 use super::life::Hub;
 use super::recycle;
+use crate::percpu_ref::count::Host;
 use crate::ptr_ring::Pointer;
+use crate::track::Origin;
 use block::At;
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -72,6 +74,20 @@ impl Idle {
         let len = unsafe { self.0.size() };
         // SAFETY: invariant 1: as many bytes lie there, initialised, and nobody else reaches them.
         unsafe { NonNull::slice_from_raw_parts(self.0.0, len).as_mut() }
+    }
+
+    /// Writes down that a user gets it.
+    #[inline(always)]
+    pub(super) fn write_down(&self, origin: Origin) {
+        // SAFETY: the page's pool lives: the page is out, and holds a reference.
+        unsafe { self.hub().as_ref() }.core().holders.hold_page(self.0.0.addr().get(), origin);
+    }
+
+    /// Crosses it out: no user has it any more. It still holds its reference.
+    #[inline(always)]
+    fn cross_out(&self) {
+        // SAFETY: as above.
+        unsafe { self.hub().as_ref() }.core().holders.let_go_page(self.0.0.addr().get());
     }
 
     /// Zeroes it, if others must not see what is in it.
@@ -144,11 +160,32 @@ impl Page {
         Self(ManuallyDrop::new(page))
     }
 
+    /// Writes down that a user gets it.
+    #[inline(always)]
+    pub(super) fn list(&self, origin: Origin) {
+        self.0.write_down(origin);
+    }
+
+    /// The same, in passing.
+    #[inline(always)]
+    pub(super) fn write_down(self, origin: Origin) -> Self {
+        self.list(origin);
+        self
+    }
+
     /// Takes it back; the reference is the caller's.
     #[inline(always)]
     pub(super) fn into_idle(self) -> Idle {
         let page = ManuallyDrop::new(self);
         Idle(page.0.0)
+    }
+
+    /// The same, from its last user.
+    #[inline(always)]
+    pub(super) fn taken_back(self) -> Idle {
+        let page = self.into_idle();
+        page.cross_out();
+        page
     }
 
     /// Makes the page immutable and cloneable, without a copy.
