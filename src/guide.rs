@@ -17,6 +17,8 @@ pub mod from_arc_to_shared {}
 #[doc = include_str!("../docs/guide/shutting-down.md")]
 pub mod shutting_down {}
 
+#[doc = include_str!("../docs/guide/recycle-buffers.md")]
+pub mod recycle_buffers {}
 #[doc = include_str!("../docs/guide/find-a-leak.md")]
 pub mod find_a_leak {}
 

@@ -13,6 +13,7 @@
 //! |---|---|
 //! | `track` | every reference remembers where it was taken: [who holds what](guide::find_a_leak). For finding a mistake |
 //! | `tracing` | events for each step of a ref's life, with the [tracing](https://docs.rs/tracing) crate |
+//! | `bytes` | [`PageBytes`](page_pool::PageBytes) into a `Bytes` of the [bytes](https://docs.rs/bytes) crate, without a copy |
 
 mod gate;
 pub mod guide;

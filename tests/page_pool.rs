@@ -244,8 +244,13 @@ tests! {
             let back = (i + 1) / 16 * 16;
             assert_eq!((pool.in_flight(), pool.stats().ring - ring), (40 - back, back as u64));
         }
+        let other = PagePool::builder().build().unwrap();
+        recycler.recycle(other.alloc().unwrap());
+        assert_eq!((pool.in_flight(), other.in_flight()), (0, 1), "each batch is of one pool");
+        recycler.recycle(pool.alloc().unwrap());
+        assert_eq!((pool.in_flight(), other.in_flight()), (1, 0));
         drop(recycler);
-        assert_eq!((pool.in_flight(), pool.stats().ring - ring), (0, 40));
+        assert_eq!((pool.in_flight(), pool.stats().ring - ring), (0, 41));
         assert_ends(&pool);
     }
 

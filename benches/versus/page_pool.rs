@@ -21,7 +21,10 @@ pub(crate) struct Case {
 }
 
 const SIZE: usize = 4096;
-type Bytes = [u8; SIZE];
+
+/// What the rivals hand out: aligned as ours, because the first words of such pages compete for one set of the cache.
+#[repr(align(4096))]
+struct Bytes([u8; SIZE]);
 
 /// Writes the first word of a page, so that it has to be there.
 #[inline(always)]
@@ -71,7 +74,7 @@ fn into_box(page: Raw) -> Box<Bytes> {
 }
 
 fn page() -> Box<Bytes> {
-    Box::new([0; SIZE])
+    Box::new(Bytes([0; SIZE]))
 }
 
 /// Ours, the owner's way; frees elsewhere are collected.
@@ -304,7 +307,7 @@ macro_rules! guarded {
             }
             #[inline(always)]
             fn start(item: &mut $item) -> *mut u8 {
-                item.as_mut_ptr()
+                item.0.as_mut_ptr()
             }
             #[inline(always)]
             fn free(&mut self, item: $item) {

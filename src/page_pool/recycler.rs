@@ -1,8 +1,8 @@
 //! A way back that collects pages first.
 #![forbid(unsafe_code)]
 
-use super::page::Page;
-use super::recycle::recycle_bulk;
+use super::page::{Idle, Page};
+use super::recycle::give_back_many;
 use std::fmt;
 
 /// Pages that are collected before they are given back: as many as the kernel gives back at once.
@@ -33,7 +33,8 @@ const STAGED: usize = 16;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Recycler {
-    staged: Vec<Page>,
+    /// Zeroed, if they have to be; all of one pool, and each with its reference.
+    staged: Vec<Idle>,
 }
 
 impl Recycler {
@@ -41,12 +42,18 @@ impl Recycler {
         Self { staged: Vec::with_capacity(STAGED) }
     }
 
-    /// Collects a page, of whatever pool, and gives back what has been collected if it is 16 pages.
+    /// Collects a page, and gives back what has been collected if it is 16 pages. A page of another pool than the last
+    /// one's gives back those before it.
     ///
     /// # Context
     /// Any thread. Does not block.
     #[inline]
     pub fn recycle(&mut self, page: Page) {
+        let mut page = page.into_idle();
+        page.clean();
+        if self.staged.first().is_some_and(|first| first.hub() != page.hub()) {
+            self.flush();
+        }
         self.staged.push(page);
         if self.staged.len() >= STAGED {
             self.flush();
@@ -59,7 +66,9 @@ impl Recycler {
     /// As [`recycle`](Self::recycle).
     #[inline(never)]
     pub fn flush(&mut self) {
-        recycle_bulk(&mut self.staged);
+        if !self.staged.is_empty() {
+            give_back_many(&mut self.staged);
+        }
     }
 }
 

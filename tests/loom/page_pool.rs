@@ -113,7 +113,7 @@ fn a_piece_is_counted_or_not_handed_out() {
 /// An owner who goes puts the open page away.
 #[test]
 fn an_owner_who_goes_leaves_nothing_open() {
-    model(2, || {
+    model(1, || {
         let (pool, mut local) = pool_and_owner(0);
         let piece = local.alloc_frag(8).unwrap();
         let owner = thread::spawn(move || drop(local));
