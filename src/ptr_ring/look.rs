@@ -40,7 +40,7 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
         produced.wrapping_sub(consumed).cast_signed() <= 0
     }
 
-    /// Whether there is no room, by what has been cleared (see [`Clearing`]).
+    /// Whether there is no room, by what has been cleared (see [`Clearing`](super::Clearing)).
     ///
     /// False means that there was room at some time during the call; for the only producer of a ring it means that
     /// `produce` succeeds. True may be late: a batch may have been cleared just now.
