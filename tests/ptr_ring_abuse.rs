@@ -1,5 +1,6 @@
 //! What a ring has to withstand: user code that panics, that comes back to the ring from where it is called, or that
 //! locks rings within each other; forks; counts that pass the end of the word.
+#![expect(clippy::vec_box, reason = "batches are vectors of what the ring holds")]
 
 use percpu_ref::ptr_ring::{Consuming, Full, Producing, PtrRing, Waiting, spsc};
 use std::cell::RefCell;

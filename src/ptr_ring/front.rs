@@ -2,9 +2,7 @@
 #![forbid(unsafe_code)]
 
 use super::raw::Both;
-use super::side::here;
 use super::{Pointer, PtrRing, RawMutex};
-use crate::sync::{AtomicUsize, Ordering};
 
 impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
     /// Looks at the oldest element without taking it; `None` if the ring is empty.
@@ -36,17 +34,7 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
     /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
     /// ```
     pub fn peek<R>(&self, f: impl FnOnce(&P) -> R) -> Option<R> {
-        struct Peeking<'a>(&'a AtomicUsize);
-        impl Drop for Peeking<'_> {
-            fn drop(&mut self) {
-                self.0.store(0, Ordering::Relaxed);
-            }
-        }
-        let mut end = self.lock_consumer();
-        self.consumer.peeker.store(here(), Ordering::Relaxed);
-        // Declared after the guard, so it is gone before the lock is.
-        let _peeking = Peeking(&self.consumer.peeker);
-        end.peek(f)
+        self.consumer.peek(f)
     }
 
     /// Puts elements back in front, in their order; what does not fit comes back in order: the oldest of them.
@@ -79,11 +67,11 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
         if batch.is_empty() {
             return batch;
         }
-        let mut consumer = self.lock_consumer();
+        let mut consumer = self.consumer.lock();
         if batch.len() <= consumer.pending() {
             consumer.unconsume(&mut batch, &*self.consumer);
         } else {
-            let mut producer = self.lock_producer();
+            let mut producer = self.producer.lock();
             Both::new(&mut producer, &mut consumer).unconsume(&mut batch, &*self.consumer);
         }
         drop(consumer);

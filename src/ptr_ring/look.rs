@@ -34,13 +34,13 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
     pub fn is_empty(&self) -> bool {
         // Both counts only ever run behind, and what the caller knows of is in them. They are compared as a difference:
         // the consumer may be ahead of what the producer has published.
-        let consumed = self.consumer.consumed.load(Ordering::Relaxed);
+        let consumed = self.consumer.count();
         // Acquire [Q8]: pairs with Release [Q7] in `publish`.
-        let produced = self.producer.produced.load(order("Q8", Ordering::Acquire));
+        let produced = self.producer.count(order("Q8", Ordering::Acquire));
         produced.wrapping_sub(consumed).cast_signed() <= 0
     }
 
-    /// Whether there is no room, by what has been cleared (see [`Clearing`]).
+    /// Whether there is no room, by what has been cleared (see [`Clearing`](super::Clearing)).
     ///
     /// False means that there was room at some time during the call; for the only producer of a ring it means that
     /// `produce` succeeds. True may be late: a batch may have been cleared just now.
@@ -63,9 +63,9 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
     /// ```
     #[inline]
     pub fn is_full(&self) -> bool {
-        let produced = self.producer.produced.load(Ordering::Relaxed);
+        let produced = self.producer.count(Ordering::Relaxed);
         // Acquire [Q10]: pairs with Release [Q9] in `cleared`.
-        let cleared = self.consumer.cleared.load(order("Q10", Ordering::Acquire));
+        let cleared = self.consumer.count_of_cleared(order("Q10", Ordering::Acquire));
         produced.wrapping_sub(cleared).cast_signed() >= self.capacity().cast_signed()
     }
 

@@ -67,7 +67,6 @@ mod pointer;
 #[expect(unsafe_code, reason = "slots are raw memory shared by two ends")]
 mod raw;
 mod resize;
-mod side;
 mod spsc;
 mod wait;
 
@@ -78,9 +77,8 @@ pub use pointer::Pointer;
 pub use spsc::{Consumer, Producer, spsc, spsc_with_clearing};
 pub use wait::{Consuming, Producing, Waiting};
 
-use crate::sync::{AtomicUsize, CachePadded, SideLock};
-use raw::{Batch, Shape};
-use side::{ConsumerSide, ProducerSide, Telling};
+use crate::sync::{AtomicUsize, CachePadded};
+use raw::{Batch, ConsumerSide, ProducerSide, Shape};
 use std::panic::RefUnwindSafe;
 
 /// The most slots that a ring can have: 2^28, which are 2 GiB of slots where a pointer has 64 bits.
@@ -198,12 +196,9 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
     #[doc(hidden)]
     pub fn with_order(capacity: usize, clearing: Clearing, head_first: bool) -> Result<Self, CapacityError> {
         let (producer, consumer) = raw::pair(Shape::new(capacity, clearing, head_first)?)?;
-        let zero = || AtomicUsize::new(0);
-        let consumer = ConsumerSide { end: SideLock::new(consumer), consumed: zero(), cleared: zero(), peeker: zero() };
-        let producer = ProducerSide { end: SideLock::new(producer), produced: zero() };
         Ok(Self {
-            consumer: CachePadded::new(consumer),
-            producer: CachePadded::new(producer),
+            consumer: CachePadded::new(ConsumerSide::new(consumer)),
+            producer: CachePadded::new(ProducerSide::new(producer)),
             capacity: AtomicUsize::new(capacity),
             clearing,
             head_first,
@@ -232,10 +227,7 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
     /// ```
     #[inline]
     pub fn produce(&self, p: P) -> Result<(), Full<P>> {
-        let mut end = self.lock_producer();
-        end.produce(p).map_err(Full)?;
-        self.producer.publish(&end);
-        Ok(())
+        self.producer.produce(p).map_err(Full)
     }
 
     /// Moves as many elements as there is room for from the front of `from` into the ring, and returns how many.
@@ -260,10 +252,7 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
     pub fn produce_batch(&self, from: &mut Vec<P>) -> usize {
         // Declared before the lock is taken: the gap is closed after it is released.
         let mut batch = Batch::new(from);
-        let mut end = self.lock_producer();
-        end.produce_batch(&mut batch);
-        self.producer.publish(&end);
-        drop(end);
+        self.producer.lock().produce_batch(&mut batch);
         batch.taken()
     }
 
@@ -289,14 +278,12 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
     /// ```
     #[inline]
     pub fn consume(&self) -> Option<P> {
-        self.lock_consumer().consume(&*self.consumer)
+        self.consumer.consume()
     }
 
     /// [`consume`](Self::consume) that also says whether it made room.
     fn consume_telling(&self) -> (Option<P>, bool) {
-        let telling = Telling::new(&*self.consumer);
-        let p = self.lock_consumer().consume(&telling);
-        (p, telling.cleared())
+        self.consumer.consume_telling()
     }
 
     /// Appends up to `max` of the oldest elements to `into`, and returns how many.
@@ -322,14 +309,12 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
     /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
     /// ```
     pub fn consume_batch(&self, into: &mut Vec<P>, max: usize) -> usize {
-        self.lock_consumer().consume_batch(into, max, &*self.consumer)
+        self.consumer.lock().consume_batch(into, max, &*self.consumer)
     }
 
     /// [`consume_batch`](Self::consume_batch) that also says whether it made room.
     fn consume_batch_telling(&self, into: &mut Vec<P>, max: usize) -> (usize, bool) {
-        let telling = Telling::new(&*self.consumer);
-        let got = self.lock_consumer().consume_batch(into, max, &telling);
-        (got, telling.cleared())
+        self.consumer.consume_batch_telling(into, max)
     }
 }
 

@@ -88,8 +88,8 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
         consumers.try_reserve_exact(jobs.len()).map_err(out_of_memory)?;
         producers.try_reserve_exact(jobs.len()).map_err(out_of_memory)?;
         loop {
-            consumers.extend(jobs.iter().map(|job| rings[job.ring].lock_consumer()));
-            producers.extend(jobs.iter().map(|job| rings[job.ring].lock_producer()));
+            consumers.extend(jobs.iter().map(|job| rings[job.ring].consumer.lock()));
+            producers.extend(jobs.iter().map(|job| rings[job.ring].producer.lock()));
             for ((job, consumer), producer) in jobs.iter_mut().zip(&mut consumers).zip(&mut producers) {
                 job.need = Both::new(producer, consumer).len().saturating_sub(capacity);
             }
@@ -109,10 +109,9 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
             swap(&mut **consumer, &mut job.consumer);
             let ring = rings[job.ring];
             ring.capacity.store(capacity, Ordering::Relaxed);
-            ring.producer.publish(producer);
-            ring.consumer.consumed(consumer.consumed());
             ring.consumer.cleared(consumer.consumed());
         }
+        // Publishes the other counts.
         drop(producers);
         drop(consumers);
 

@@ -185,8 +185,30 @@ mod model {
             self.raw.try_lock().then(|| self.guard())
         }
 
+        pub(crate) fn get_mut(&mut self) -> impl DerefMut<Target = T> {
+            Exclusive(self.value.get_mut())
+        }
+
         fn guard(&self) -> SideGuard<'_, L, T> {
             SideGuard { of: self, value: Some(self.value.get_mut()) }
+        }
+    }
+
+    /// The value of a lock that nobody else has.
+    struct Exclusive<T>(MutPtr<T>);
+
+    impl<T> Deref for Exclusive<T> {
+        type Target = T;
+        fn deref(&self) -> &T {
+            // SAFETY: the lock is borrowed exclusively.
+            unsafe { self.0.deref() }
+        }
+    }
+
+    impl<T> DerefMut for Exclusive<T> {
+        fn deref_mut(&mut self) -> &mut T {
+            // SAFETY: the lock is borrowed exclusively.
+            unsafe { self.0.deref() }
         }
     }
 

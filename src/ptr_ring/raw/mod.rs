@@ -41,10 +41,12 @@
 mod batch;
 mod both;
 mod memory;
+mod side;
 
 pub(super) use batch::Batch;
 pub(super) use both::Both;
 pub(super) use memory::Shape;
+pub(super) use side::{ConsumerSide, ProducerSide};
 
 use super::{CapacityError, Pointer};
 use crate::sync::{AtomicPtr, CHECKED, Ordering, clear_exclusive, order, prefetch_read};
@@ -281,7 +283,12 @@ impl<P: Pointer> Consumer<P> {
     #[inline(always)]
     fn oldest(&self) -> Option<NonNull<()>> {
         // SAFETY: 1. by invariant 3.
-        let slot = unsafe { self.slot(self.head) };
+        Self::taken(unsafe { self.slot(self.head) })
+    }
+
+    /// What is in a slot.
+    #[inline(always)]
+    fn taken(slot: &Slot) -> Option<NonNull<()>> {
         // Acquire [Q2]: pairs with Release [Q1] in `put`.
         NonNull::new(slot.load(order("Q2", Ordering::Acquire)))
     }
