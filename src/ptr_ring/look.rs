@@ -71,7 +71,7 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
 
     /// How many elements have been produced and consumed so far, each modulo the word: exact while nobody does either.
     pub(crate) fn totals(&self) -> (usize, usize) {
-        (self.producer.produced.load(Ordering::Relaxed), self.consumer.consumed.load(Ordering::Relaxed))
+        (self.producer.count(Ordering::Relaxed), self.consumer.count())
     }
 
     /// How many slots the ring has.
