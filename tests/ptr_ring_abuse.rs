@@ -11,7 +11,6 @@ use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-#[expect(clippy::vec_box, reason = "a ring takes pointers")]
 fn boxes(range: std::ops::Range<u32>) -> Vec<Box<u32>> {
     range.map(Box::new).collect()
 }
