@@ -34,6 +34,12 @@ impl Case {
         Self { name, runs }
     }
 
+    /// And one more.
+    fn and(mut self, run: (&'static str, Run)) -> Self {
+        self.runs.push(run);
+        self
+    }
+
     /// And the rivals in C, those that this machine has.
     fn and_in_c(mut self, which: &[Which], run: impl Fn(Rival) -> Run) -> Self {
         self.runs.extend(which.iter().filter_map(|which| which.find()).map(|rival| (rival.name(), run(rival))));
@@ -401,6 +407,20 @@ fn alone_batched<E: Ends>(size: usize, batch: usize) -> Run {
     })
 }
 
+/// What [`alone_batched`] does beside the ring: filling a vector and draining it.
+fn vectors_alone(batch: usize) -> Run {
+    let mut batches = Vec::with_capacity(batch);
+    Box::new(move |n| {
+        timed(|| {
+            for i in 0..n / batch as u64 {
+                batches.extend((0..batch as u64).map(|k| item(i + k)));
+                let own = std::hint::black_box(&mut batches);
+                assert!(own.drain(..).zip(i..).all(|(p, i)| p == item(i)));
+            }
+        })
+    })
+}
+
 /// What one thread of a case does: it prepares, calls what it is given, and works.
 type Part = Box<dyn FnOnce(&dyn Fn()) + Send>;
 
@@ -658,7 +678,8 @@ pub(crate) fn cases() -> Vec<Case> {
     use Slow::Nobody;
     vec![
         spsc!("one thread, size 1000", alone(1000), |rival| rival.alone(1000, 1)),
-        spsc!("one thread, batch 64", alone_batched(1024, 64), |rival| rival.alone(1024, 64)),
+        spsc!("one thread, batch 64", alone_batched(1024, 64), |rival| rival.alone(1024, 64))
+            .and(("a vector filled and drained, no ring", vectors_alone(64))),
         spsc!("two threads, size 1024", across(1024, 1, Nobody), |rival| rival.across(1024, 1)),
         spsc!("two threads, size 256", across(256, 1, Nobody), |rival| rival.across(256, 1)),
         spsc!("two threads, batch 16", across(1024, 16, Nobody), |rival| rival.across(1024, 16)),
