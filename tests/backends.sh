@@ -2,7 +2,8 @@
 # Runs the test suite once for each backend, each checked to be really in use.
 # Usage: tests/backends.sh [LANE]...
 #   rseq, membarrier, fence: asked for by PERCPU_REF_BACKEND
-#   unregistered: the C library registers no thread for sequences (GLIBC_TUNABLES)
+#   unregistered: the C library registers no thread for sequences (GLIBC_TUNABLES); unregistered-short: the tests that
+#     look at the system themselves
 #   portable: what a system without any of this would compile
 #   valgrind: the suite under it; it knows no sequences and watches every access. Takes some ten minutes
 #   asan: AddressSanitizer, with the unstable flag of the compiler in use
@@ -14,18 +15,24 @@ tests=(--test rcu --test percpu_ref --test model --test faults --test stress --t
 # What does not depend on the backend, and is worth watching all the same.
 watched=("${tests[@]}" --test ptr_ring --test ptr_ring_model)
 
-# Runs the tests of this lane with a backend that has to be in use.
-suite() {
+# What looks at the system: the rest sees only the backend, and another lane has that.
+system=(--test rcu --test percpu_ref --test faults --test stress --test page_pool_faults)
+
+# Runs tests with a backend that has to be in use.
+with_backend() {
     local backend=$1
     shift
-    env PERCPU_REF_EXPECT_BACKEND="$backend" "$@" cargo test --quiet "${tests[@]}"
+    env PERCPU_REF_EXPECT_BACKEND="$backend" "$@"
 }
 
 lane() {
     case $1 in
-        rseq | membarrier | fence) suite "$1" PERCPU_REF_BACKEND="$1" ;;
-        unregistered) suite membarrier GLIBC_TUNABLES=glibc.pthread.rseq=0 ;;
-        portable) suite fence RUSTFLAGS='--cfg percpu_ref_portable' CARGO_TARGET_DIR=target/portable ;;
+        rseq | membarrier | fence) with_backend "$1" PERCPU_REF_BACKEND="$1" cargo test --quiet "${tests[@]}" ;;
+        unregistered) with_backend membarrier GLIBC_TUNABLES=glibc.pthread.rseq=0 cargo test --quiet "${tests[@]}" ;;
+        unregistered-short) with_backend membarrier GLIBC_TUNABLES=glibc.pthread.rseq=0 cargo test --quiet "${system[@]}" ;;
+        portable)
+            with_backend fence RUSTFLAGS='--cfg percpu_ref_portable' CARGO_TARGET_DIR=target/portable cargo test --quiet "${tests[@]}"
+            ;;
         valgrind)
             command -v valgrind >/dev/null || { echo 'backends: no valgrind here'; return; }
             local binary binaries
@@ -41,7 +48,7 @@ lane() {
             RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address ASAN_OPTIONS=detect_leaks=0 CARGO_TARGET_DIR=target/asan \
                 cargo test --quiet --target x86_64-unknown-linux-gnu "${watched[@]}"
             ;;
-        *) sed -n '2,10p' "${BASH_SOURCE[0]}" | cut -c3- >&2; exit 2 ;;
+        *) sed -n '2,11p' "${BASH_SOURCE[0]}" | cut -c3- >&2; exit 2 ;;
     esac
 }
 
