@@ -1,6 +1,6 @@
-//! What an inlined `get` and `put` compile to: `tests/disasm.sh` builds this, disassembles the probes and counts.
+//! What an inlined `get` and `put`, and going through a gate, compile to: `tests/disasm.sh` builds this, disassembles the probes and counts.
 
-use percpu_ref::PercpuRef;
+use percpu_ref::{Gate, Pass, PercpuRef};
 
 /// Shows the fast path of a get.
 #[inline(never)]
@@ -23,7 +23,25 @@ fn probe_tryget_live(r: &PercpuRef) -> bool {
     r.tryget_live()
 }
 
+/// Shows the fast path of entering a gate.
+#[inline(never)]
+#[unsafe(no_mangle)]
+fn probe_enter(gate: &Gate) -> Option<Pass<'_>> {
+    gate.enter()
+}
+
+/// Shows the fast path of leaving it.
+#[inline(never)]
+#[unsafe(no_mangle)]
+fn probe_leave(pass: Pass<'_>) {
+    drop(pass);
+}
+
 fn main() {
+    let gate = Gate::new();
+    if let Some(pass) = probe_enter(&gate) {
+        probe_leave(pass);
+    }
     let r = PercpuRef::new(|| println!("released"));
     probe_get(&r);
     if probe_tryget_live(&r) {

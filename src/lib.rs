@@ -5,14 +5,21 @@
 //!
 //! Start with the [guide](guide::which_call_when).
 //!
+#![doc = include_str!("../docs/picture.svg")]
+//!
 //! # Features
 //!
 //! | feature | what it adds |
 //! |---|---|
 //! | `track` | every reference remembers where it was taken: [who holds what](guide::find_a_leak). For finding a mistake |
 //! | `tracing` | events for each step of a ref's life, with the [tracing](https://docs.rs/tracing) crate |
+//! | `bytes` | [`PageBytes`](page_pool::PageBytes) into a `Bytes` of the [bytes](https://docs.rs/bytes) crate, without a copy |
 
+mod gate;
 pub mod guide;
+#[cfg(feature = "bytes")]
+mod into_bytes;
+pub mod page_pool;
 mod percpu;
 mod percpu_ref;
 pub mod ptr_ring;
@@ -25,6 +32,7 @@ mod sys;
 mod trace;
 mod track;
 
+pub use gate::{Closed, Entering, Freezing, Frozen, Gate, GateBuilder, OwnedPass, Pass};
 pub use percpu_ref::{
     AlreadyDying, Builder, Mode, NotReinitable, OutOfMemory, Outstanding, PercpuRef, Ref, ReviveError, Start,
 };

@@ -9,7 +9,8 @@
 # No LANE: all of them; valgrind and asan say so and pass where they cannot run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-tests=(--test rcu --test percpu_ref --test model --test faults --test stress --test shared --test shared_model)
+tests=(--test rcu --test percpu_ref --test model --test faults --test stress --test shared --test shared_model --test gate --test gate_model
+    --test page_pool --test page_pool_model --test page_pool_races --test page_pool_faults)
 # What does not depend on the backend, and is worth watching all the same.
 watched=("${tests[@]}" --test ptr_ring --test ptr_ring_model)
 

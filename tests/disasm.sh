@@ -17,7 +17,7 @@ target=${CARGO_TARGET_DIR:-target}
 "$target/release/examples/probe" >/dev/null
 
 status=0
-for probe in probe_get probe_put probe_tryget_live; do
+for probe in probe_get probe_put probe_tryget_live probe_enter probe_leave; do
     # One line an instruction, its address cut off; up to the return or a jump that leaves the function.
     path=$(objdump --disassemble="$probe" --no-show-raw-insn -M intel "$target/release/examples/probe" |
         awk -F '\t' '
@@ -36,7 +36,7 @@ for probe in probe_get probe_put probe_tryget_live; do
     wrong=
     most=$limit
     # The answer takes one more.
-    [ "$probe" != probe_tryget_live ] || most=$((limit + 1))
+    case $probe in probe_tryget_live | probe_enter) most=$((limit + 1)) ;; esac
     [ "$count" -le "$most" ] || wrong="more than $most instructions"
     [ "$locked" -eq 0 ] || wrong="a locked instruction"
     [ "$calls" -eq 0 ] || wrong="a call"

@@ -4,76 +4,19 @@
 
 mod common;
 
+use common::process::{FORKS, address_space, fork, limit, no_more_threads, refuse};
 use common::{
     Backend, Dice, Flavor, MOMENT, OnDrop, Plain, Sched, Tally, eventually, in_children, patience, soon, together,
 };
-use percpu_ref::{OutOfMemory, Owner, PercpuRef, RcuCell, Start, set_report_hook};
+use percpu_ref::{Closed, Gate, OutOfMemory, Owner, PercpuRef, RcuCell, Start, set_report_hook};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// Has the kernel refuse these system calls with this error, to this thread and those that it starts; `everywhere`: to
-/// the threads that there are, too. With `argument`, only calls whose first argument has that bit.
-fn refuse(calls: &[libc::c_long], error: libc::c_int, argument: Option<u32>, everywhere: bool) {
-    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
-    const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    const BITS: u16 = (libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K) as u16;
-    const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
-    let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
-    let mut program = Vec::new();
-    for call in calls {
-        program.push(op(LOAD, 0, 0, 0)); // the number of the call
-        let number = u32::try_from(*call).unwrap();
-        if let Some(bit) = argument {
-            program.push(op(EQUAL, 0, 3, number));
-            program.push(op(LOAD, 0, 0, 16)); // the low half of the first argument
-            program.push(op(BITS, 0, 1, bit));
-        } else {
-            program.push(op(EQUAL, 0, 1, number));
-        }
-        program.push(op(RETURN, 0, 0, libc::SECCOMP_RET_ERRNO | error as u32));
-    }
-    program.push(op(RETURN, 0, 0, libc::SECCOMP_RET_ALLOW));
-    let filter = libc::sock_fprog { len: program.len().try_into().unwrap(), filter: program.as_mut_ptr() };
-    // SAFETY: prctl takes integers here.
-    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
-    let flags = if everywhere { libc::SECCOMP_FILTER_FLAG_TSYNC } else { 0 };
-    // SAFETY: `filter` and the program that it points to outlive the call.
-    let done = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const filter) };
-    assert_eq!(done, 0, "seccomp: {}", std::io::Error::last_os_error());
-}
-
-fn no_more_threads() {
-    refuse(&[libc::SYS_clone, libc::SYS_clone3], libc::EAGAIN, None, false);
-    assert!(thread::Builder::new().spawn(|| ()).is_err());
-}
-
-/// The portable build stands on the standard library, which knows no fork: nothing is promised there.
-const FORKS: bool = !cfg!(percpu_ref_portable);
-
-/// Forks; the child runs `body` and exits. Returns what waits for the child and fails unless all went well in time.
-fn fork(body: impl FnOnce()) -> impl FnOnce() {
-    // SAFETY: the child runs only what this library promises to work there, and what it is tested with.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "fork: {}", std::io::Error::last_os_error());
-    if child == 0 {
-        // SAFETY: takes a number.
-        unsafe { libc::alarm(8 * patience()) };
-        let ok = catch_unwind(AssertUnwindSafe(body)).is_ok();
-        // SAFETY: takes a number; nothing of the parent's is run on the way out.
-        unsafe { libc::_exit(if ok { 0 } else { 1 }) };
-    }
-    move || {
-        let mut status = 0;
-        // SAFETY: `status` outlives the call.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert!(!libc::WIFSIGNALED(status), "the forked child got signal {}", libc::WTERMSIG(status));
-        assert_eq!(libc::WEXITSTATUS(status), 0, "the forked child failed");
-    }
-}
 
 /// A whole life of fresh refs, and of `old` if there is one, with threads and callbacks.
 fn live<F: Flavor>(old: Option<&PercpuRef<F>>) {
@@ -117,6 +60,78 @@ fn live<F: Flavor>(old: Option<&PercpuRef<F>>) {
     drop(shared);
     assert_eq!(Owner::shutdown(owner).wait(), 7);
     assert!(weak.upgrade().is_none());
+}
+
+/// Gates where no thread is to be had: what the callback thread would do is done in the caller.
+fn gates_without_threads<F: Flavor>() {
+    no_more_threads();
+    let gate = Gate::builder().flavor(F::default()).build();
+    let pass = gate.enter().unwrap();
+    assert_eq!(gate.freeze_timeout(Duration::from_millis(1)).unwrap_err().count(), 1);
+    assert!(gate.enter().is_some());
+    let mut freezing = gate.freeze_async();
+    let mut poll = || Pin::new(&mut freezing).poll(&mut Context::from_waker(Waker::noop()));
+    assert!(poll().is_pending());
+    drop(pass);
+    let Poll::Ready(frozen) = poll() else { panic!("nobody is inside") };
+    assert!(gate.enter().is_none());
+    drop(frozen);
+    drop(gate.freeze());
+    let section = F::read_lock();
+    drop(gate.enter_wait().unwrap());
+    gate.close();
+    assert_eq!(gate.enter_wait().unwrap_err(), Closed);
+    drop(section);
+    drop(gate.freeze());
+}
+
+/// Children of a process whose other threads enter, freeze, give up and thaw all the time: what those held is lost, but
+/// nothing hangs that has a limit, and a gate of the child's own is whole.
+fn forks_beside_freezers<F: Flavor>() {
+    if !FORKS {
+        return;
+    }
+    let gate = Gate::builder().flavor(F::default()).build();
+    let stop = AtomicBool::new(false);
+    thread::scope(|s| {
+        for i in 0..3 {
+            let (gate, stop) = (&gate, &stop);
+            s.spawn(move || {
+                while !stop.load(Relaxed) {
+                    match i {
+                        0 => drop(gate.freeze()),
+                        1 => drop(gate.freeze_timeout(Duration::from_micros(20))),
+                        _ => drop(gate.enter_wait()),
+                    }
+                }
+            });
+        }
+        for _ in 0..60 {
+            fork(|| {
+                // One at the most is lost with its thread.
+                match gate.freeze_timeout(MOMENT * 5) {
+                    Ok(_frozen) => assert!(gate.enter().is_none()),
+                    Err(out) => assert!(out.count() <= 1, "{out}"),
+                }
+                drop(gate.enter());
+                gate.close();
+                assert_eq!(gate.enter_wait().unwrap_err(), Closed);
+                let own = Gate::builder().flavor(F::default()).build();
+                let pass = own.enter().unwrap();
+                assert!(own.freeze_timeout(Duration::ZERO).is_err());
+                drop(pass);
+                thread::scope(|s| {
+                    let frozen = own.freeze();
+                    let user = s.spawn(|| own.enter_wait().is_ok());
+                    drop(frozen);
+                    assert!(user.join().unwrap());
+                });
+            })();
+        }
+        stop.store(true, Relaxed);
+    });
+    drop(gate.freeze());
+    assert!(gate.enter().is_some());
 }
 
 /// What happens when no thread is to be had.
@@ -337,21 +352,6 @@ thread_local! {
     static LAST: RefCell<Option<Box<dyn Kept>>> = const { RefCell::new(None) };
 }
 
-fn limit(resource: libc::__rlimit_resource_t, soft: Option<libc::rlim_t>) {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: `limit` outlives the call.
-    assert_eq!(unsafe { libc::getrlimit(resource, &raw mut limit) }, 0);
-    limit.rlim_cur = soft.unwrap_or(limit.rlim_max);
-    // SAFETY: as above.
-    assert_eq!(unsafe { libc::setrlimit(resource, &raw const limit) }, 0);
-}
-
-/// The address space in use, in bytes.
-fn address_space() -> u64 {
-    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
-    pages.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
-}
-
 fn runs_out_of_memory<F: Flavor>() {
     let released = Tally::default();
     let early = PercpuRef::builder().flavor(F::default()).build(released.counter());
@@ -461,6 +461,14 @@ in_children! {
 
     fn without_threads_to_be_had_the_caller_or_the_outermost_guard_does_the_work_sched() {
         without_threads::<Sched>();
+    }
+
+    fn without_threads_to_be_had_gates_freeze_in_the_caller_sched() {
+        gates_without_threads::<Sched>();
+    }
+
+    fn without_threads_to_be_had_gates_freeze_in_the_caller_plain() {
+        gates_without_threads::<Plain>();
     }
 
     fn without_threads_to_be_had_sixty_nested_waits_come_to_their_end() {
@@ -615,6 +623,14 @@ in_children! {
         forks_under_traffic::<Plain>();
     }
 
+    fn children_forked_beside_freezers_hang_nowhere_sched() {
+        forks_beside_freezers::<Sched>();
+    }
+
+    fn children_forked_beside_freezers_hang_nowhere_plain() {
+        forks_beside_freezers::<Plain>();
+    }
+
     fn children_forked_inside_sections_live_whole_lives_sched() {
         forks_inside_sections::<Sched>();
     }
@@ -641,8 +657,8 @@ in_children! {
     }
 
     fn signal_handlers_count_where_sequences_do() {
-        if Sched::backend() != Backend::Rseq {
-            return; // Elsewhere a handler may not count: it could nest in a section.
+        if Sched::backend() != Backend::Rseq || cfg!(feature = "track") {
+            return; // Elsewhere a handler may not count: it could nest in a section, or in a memory allocation.
         }
         static RELEASED_IN_HANDLER: AtomicUsize = AtomicUsize::new(0);
         SIGNALLED.set(PercpuRef::builder().allow_reinit(true).build(|| {})).unwrap();

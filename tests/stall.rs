@@ -6,7 +6,7 @@ mod common;
 
 use common::{Backend, Flavor, Plain, Sched, eventually, in_children, soon};
 use percpu_ref::rcu::stats;
-use percpu_ref::{Owner, PercpuRef, Report, ReportKind, Stall, Wait, set_report_hook, set_stall_after};
+use percpu_ref::{Gate, Owner, PercpuRef, Report, ReportKind, Stall, Wait, set_report_hook, set_stall_after};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver};
 use std::task::{Context, Poll, Waker};
@@ -211,6 +211,25 @@ in_children! {
             assert_eq!((name.as_deref(), stall.wait()), (Some("switched"), Wait::Switch));
             drop(leave);
             killer.join().unwrap();
+        });
+        nothing_more(&reports);
+    }
+
+    fn a_freeze_that_a_pass_holds_up_is_reported_and_a_wait_for_the_thaw_is_not() {
+        let reports = reports();
+        let gate = Gate::builder().name("journal").build();
+        let pass = gate.enter().unwrap();
+        thread::scope(|s| {
+            s.spawn(|| drop(gate.freeze()));
+            let (name, stall) = next(&reports);
+            assert_eq!((name.as_deref(), stall.wait(), stall.references()), (Some("journal"), Wait::Zero, 1));
+            drop(pass);
+        });
+        thread::scope(|s| {
+            let frozen = gate.freeze();
+            s.spawn(|| drop(gate.enter_wait().unwrap()));
+            thread::sleep(LONG);
+            drop(frozen);
         });
         nothing_more(&reports);
     }

@@ -3,12 +3,15 @@
 mod common;
 
 use common::{Flavor, Plain, Sched, in_both_flavours, in_children, soon, tests, together};
+use percpu_ref::page_pool::{Page, PagePool, recycle_bulk};
 use percpu_ref::ptr_ring::PtrRing;
 use percpu_ref::{
-    HolderKind, Holding, Outstanding, Owner, PercpuRef, RcuCell, Report, ReportKind, Shared, set_report_hook,
+    Gate, HolderKind, Holding, Outstanding, Owner, PercpuRef, RcuCell, Report, ReportKind, Shared, set_report_hook,
     set_stall_after,
 };
+use std::pin::Pin;
 use std::sync::mpsc;
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -28,7 +31,7 @@ fn new<F: Flavor>() -> PercpuRef<F> {
     PercpuRef::builder().flavor(F::default()).name("watched").build(|| {})
 }
 
-use HolderKind::{Get, Owner as Root, Ref, Shared as Handle};
+use HolderKind::{Get, Owner as Root, Page as Paper, Pass, Ref, Shared as Handle};
 
 in_both_flavours! {
     fn a_guard_is_listed_where_it_was_taken_until_it_is_dropped<F>() {
@@ -46,6 +49,29 @@ in_both_flavours! {
         assert_eq!(r.outstanding().count(), 1);
         drop(clone);
         assert_eq!(listed(&r.outstanding()), []);
+    }
+
+    fn whoever_holds_a_freeze_up_is_listed<F>() {
+        let gate = Gate::builder().flavor(F::default()).build();
+        let out = || listed(&gate.try_freeze().unwrap_err());
+        let (pass, line) = (gate.enter().unwrap(), line!());
+        assert_eq!(out(), [(Pass, line, 1)]);
+        let (waited, waited_line) = (gate.enter_wait().unwrap(), line!());
+        assert_eq!(out(), [(Pass, line, 1), (Pass, waited_line, 1)]);
+        let (clone, clone_line) = (waited.clone(), line!());
+        drop((pass, waited));
+        assert_eq!(out(), [(Pass, clone_line, 1)]);
+        let handle = &gate;
+        let (owned, owned_line) = (Gate::enter_owned(&handle).unwrap(), line!());
+        drop(clone);
+        assert_eq!(out(), [(Pass, owned_line, 1)]);
+        let (mut future, future_line) = (gate.enter_async(), line!());
+        let poll = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop()));
+        let Poll::Ready(Ok(pass)) = poll else { panic!("the gate is open") };
+        thread::scope(|s| { s.spawn(|| drop(owned)); });
+        assert_eq!(out(), [(Pass, future_line, 1)]);
+        drop(pass);
+        assert!(gate.try_freeze().is_ok());
     }
 
     fn guards_of_one_place_are_one_entry<F>() {
@@ -239,6 +265,67 @@ tests! {
         let d = Owner::from_box(Box::new(String::new()));
         let lines = [&a, &b, &c, &d].map(|owner| listed(&Owner::outstanding(owner))).concat();
         assert_eq!(lines, [0, 1, 2, 3].map(|n| (Root, line + n, 1)));
+    }
+
+    fn pages_are_listed_where_they_were_allocated_until_they_are_back() {
+        let pool = PagePool::builder().name("buffers").build().unwrap();
+        let mut local = pool.allocator();
+        let (shared, shared_line) = (pool.alloc().unwrap(), line!());
+        let (local_page, local_line) = (local.alloc().unwrap(), line!());
+        let mut bulk = Vec::new();
+        local.alloc_bulk(&mut bulk, 3).unwrap(); let bulk_line = line!();
+        let (piece, piece_line) = (local.alloc_frag(64).unwrap(), line!());
+        let second_piece = local.alloc_frag(64).unwrap();
+        let again = local.alloc().unwrap(); let again_line = line!();
+        local.recycle(again);
+        drop(local.alloc().unwrap());
+        // A page that travels is still its taker's.
+        let ring: PtrRing<Page> = PtrRing::new(1).unwrap();
+        ring.produce(local_page).unwrap();
+        let local_page = ring.consume().unwrap();
+        let bytes = shared.freeze();
+        let part = bytes.slice(..10);
+        drop(bytes);
+
+        let drain = pool.shutdown();
+        common::eventually("the caches are empty", || drain.outstanding().count() == 6);
+        let out = drain.outstanding();
+        let all = [(Paper, shared_line, 1), (Paper, local_line, 1), (Paper, bulk_line, 3), (Paper, piece_line, 1)];
+        assert_eq!(listed(&out), all, "not line {again_line}");
+        assert_eq!((out.name(), out.count()), (Some("buffers"), 6));
+        drop(second_piece);
+        assert_eq!(listed(&drain.outstanding()), all);
+        drop((piece, part));
+        assert_eq!(listed(&drain.outstanding()), all[1..3]);
+        local.recycle(local_page);
+        bulk.truncate(1);
+        assert_eq!(listed(&drain.outstanding()), [(Paper, bulk_line, 1)]);
+        recycle_bulk(&mut bulk);
+        assert_eq!(listed(&drain.outstanding()), []);
+        drain.wait();
+    }
+
+    fn a_page_that_comes_back_by_whichever_way_is_not_listed() {
+        let pool = PagePool::builder().cache(4).refill(2).ring(2).build().unwrap();
+        let mut local = pool.allocator();
+        let mut pages = Vec::new();
+        local.alloc_bulk(&mut pages, 10).unwrap();
+        let out = pool.alloc().unwrap(); let line = line!();
+        local.recycle_bulk(&mut pages); // more than the cache takes, and then than the ring takes
+        let frags: Vec<_> = (0..100).map(|_| local.alloc_frag(1000).unwrap()).collect();
+        drop(frags);
+        local.alloc_bulk(&mut pages, 5).unwrap();
+        let mut recycler = pool.recycler();
+        pages.drain(..).for_each(|page| recycler.recycle(page));
+        drop(recycler);
+        let frag = local.alloc_frag(10).unwrap();
+        drop(frag);
+        drop(local);
+        let drain = pool.shutdown();
+        common::eventually("the caches are empty", || drain.outstanding().count() == 1);
+        assert_eq!(listed(&drain.outstanding()), [(Paper, line, 1)]);
+        drop(out);
+        drain.wait();
     }
 
     fn what_is_told_names_the_line() {

@@ -2,7 +2,7 @@
 
 use crate::harness::{Contender, Figures, measure};
 use crate::row::{Goal, Row};
-use crate::{Part, backend};
+use crate::{Part, backend, threads};
 use crossbeam_utils::sync::WaitGroup;
 use percpu_ref::PercpuRef;
 use percpu_ref::rcu::Plain;
@@ -75,7 +75,7 @@ pub(crate) fn run(part: Part) -> Vec<Row> {
     plain.kill_sync().expect("not killed yet");
 
     let with = |ours, rival, goal| row(&figures, ours, rival, goal);
-    match part {
+    let mut rows = match part {
         Part::Membarrier => vec![
             with("Sched", "Arc", Goal::AtMost(0.8)),
             with("Sched, 2 threads", "Arc, 2 threads", Goal::AtMost(0.25)),
@@ -96,7 +96,9 @@ pub(crate) fn run(part: Part) -> Vec<Row> {
             with("Plain", "Arc", Goal::None),
             with("Plain, 2 threads", "Arc, 2 threads", Goal::None),
         ],
-    }
+    };
+    rows.extend(threads::run(part));
+    rows
 }
 
 fn row(figures: &Figures, ours: &str, rival: &str, goal: Goal) -> Row {

@@ -76,6 +76,10 @@ impl<'a> Contender<'a> {
         Self { name: name.into(), threads, work: Box::new(work), peer: None }
     }
 
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Only slices count during which `peer` was busy.
     pub(crate) fn beside(mut self, peer: &'a Peer) -> Self {
         self.peer = Some(peer);
@@ -224,7 +228,7 @@ fn shuffle(order: &mut [usize], random: &mut u64) {
 }
 
 /// How often the scheduler has taken the CPU away from this thread.
-fn switches() -> i64 {
+pub(crate) fn switches() -> i64 {
     // SAFETY: an all-zero rusage is a valid value of it.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     // SAFETY: `usage` is ours to be written.

@@ -1,23 +1,31 @@
 //! Ours against the rivals, as ratios within one run, each with its goal.
 //!
 //! ```text
-//! cargo bench --bench versus                            # every group
+//! cargo bench --bench versus                            # every group, and target/versus.json
 //! cargo bench --bench versus -- get_put --json out.json
 //! ```
+//!
+//! `cargo run --release --example report` makes the tables and charts of the docs out of the file.
 //!
 //! The backend of `Sched` is chosen once for a process, so what has to run without restartable sequences, and what needs
 //! a clean heap, runs in a child process of its own, with its rivals.
 
 mod c_object;
 mod cell;
+mod gate;
 mod get_put;
 mod harness;
+mod history;
 mod kill;
+mod machine;
+mod page_pool;
+mod page_pool_rows;
 mod read_section;
 mod ring;
 mod ring_rows;
 mod row;
 mod scale;
+mod threads;
 mod urcu;
 mod weak;
 
@@ -27,7 +35,7 @@ use row::Row;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
-use std::time::SystemTime;
+use std::time::Instant;
 
 /// Ours against the rivals, as ratios within one run, each with its goal.
 #[derive(Parser)]
@@ -35,9 +43,9 @@ struct Options {
     /// What to measure [default: everything]
     #[arg(value_enum)]
     groups: Vec<Group>,
-    /// Write the rows, and what they were measured on, to a file
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    /// Write the rows, and what they were measured on, to this file
+    #[arg(long, value_name = "FILE", default_value = "target/versus.json")]
+    json: PathBuf,
     /// Which part of a group to measure in this process
     #[arg(long, hide = true)]
     part: Option<Part>,
@@ -49,6 +57,8 @@ struct Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 enum Group {
+    /// What the kernel's history claims for its changes, old against new
+    History,
     /// Read-side critical sections, and the microbenchmark of 2013
     ReadSection,
     /// Taking and dropping a reference
@@ -63,6 +73,10 @@ enum Group {
     Scale,
     /// Handing pointers from thread to thread
     Ring,
+    /// Going through a gate, and keeping everybody out
+    Gate,
+    /// Allocating, touching and freeing pages
+    PagePool,
 }
 
 /// What one process measures.
@@ -78,17 +92,45 @@ enum Part {
     Threads,
     /// The same for the other flavour.
     ThreadsPlain,
+    /// With another allocator in place of the C library's.
+    Jemalloc,
+    /// The same.
+    Mimalloc,
+}
+
+impl Part {
+    /// What `malloc` has to be, if that matters.
+    fn allocator(self) -> Option<&'static str> {
+        match self {
+            Self::Jemalloc => Some("jemalloc"),
+            Self::Mimalloc => Some("mimalloc"),
+            _ => None,
+        }
+    }
+
+    /// The library that makes it so.
+    fn preload(self) -> Option<&'static str> {
+        match self {
+            Self::Jemalloc => Some("libjemalloc.so.2"),
+            Self::Mimalloc => Some("libmimalloc.so.2"),
+            _ => None,
+        }
+    }
 }
 
 impl Group {
     /// The parts that run in children, and the backend each asks for.
     fn children(self) -> &'static [(Part, &'static str)] {
         match self {
-            Self::ReadSection | Self::GetPut | Self::Weak | Self::Cell => &[(Part::Membarrier, "membarrier")],
+            Self::ReadSection | Self::GetPut | Self::Weak | Self::Cell | Self::Gate => {
+                &[(Part::Membarrier, "membarrier")]
+            }
             Self::Kill | Self::Ring => &[],
             Self::Scale => {
                 &[(Part::Refs, ""), (Part::Threads, ""), (Part::Threads, "membarrier"), (Part::ThreadsPlain, "")]
             }
+            Self::History => &[],
+            Self::PagePool => &[(Part::Jemalloc, ""), (Part::Mimalloc, "")],
         }
     }
 
@@ -96,8 +138,14 @@ impl Group {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
+    /// What its help says.
+    fn title(self) -> String {
+        self.to_possible_value().and_then(|value| value.get_help().map(ToString::to_string)).unwrap_or_default()
+    }
+
     fn run(self, part: Part) -> Vec<Row> {
         match self {
+            Self::History => history::run(),
             Self::ReadSection => read_section::run(part),
             Self::GetPut => get_put::run(part),
             Self::Weak => weak::run(part),
@@ -105,6 +153,8 @@ impl Group {
             Self::Kill => kill::run(),
             Self::Scale => scale::run(part),
             Self::Ring => ring_rows::run(),
+            Self::Gate => gate::run(part),
+            Self::PagePool => page_pool_rows::run(part),
         }
     }
 }
@@ -132,9 +182,11 @@ fn main() -> ExitCode {
 
 fn compare(options: &Options) -> Result<(), String> {
     let groups = if options.groups.is_empty() { Group::value_variants() } else { options.groups.as_slice() };
-    let machine = machine();
-    println!("{} x {}, {}, Sched on {}", machine["cpus"], machine["cpu"], machine["kernel"], backend());
-    let mut all = serde_json::Map::new();
+    let machine = machine::machine();
+    let cpu = format!("{} x {}", machine["cpus"], machine["cpu"].as_str().unwrap_or_default());
+    println!("{cpu}, {}, Sched on {}", machine["kernel"].as_str().unwrap_or_default(), backend());
+    let (date, load, begin) = (machine::today(), machine::load(), Instant::now());
+    let (mut all, mut titles) = (serde_json::Map::new(), serde_json::Map::new());
     for &group in groups {
         println!("\n== {} ==", group.name());
         let mut rows = group.run(Part::Whole);
@@ -143,11 +195,27 @@ fn compare(options: &Options) -> Result<(), String> {
         }
         row::print(&rows);
         all.insert(group.name(), rows.iter().map(Row::to_json).collect());
+        titles.insert(group.name(), group.title().into());
     }
-    if let Some(file) = &options.json {
-        let report = json!({ "machine": machine, "backend": backend(), "groups": all });
-        std::fs::write(file, format!("{report:#}\n")).map_err(|error| format!("{}: {error}", file.display()))?;
-    }
+    let names: String = options.groups.iter().map(|group| format!(" {}", group.name())).collect();
+    let separator = if names.is_empty() { "" } else { " --" };
+    let report = json!({
+        "command": format!("cargo bench --bench versus{separator}{names}"),
+        "date": date,
+        "seconds": begin.elapsed().as_secs(),
+        "load": { "before": load, "after": machine::load() },
+        "machine": machine,
+        "backend": backend(),
+        "titles": titles,
+        "groups": all,
+    });
+    let file = &options.json;
+    let write = || {
+        file.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+        std::fs::write(file, format!("{report:#}\n"))
+    };
+    write().map_err(|error| format!("{}: {error}", file.display()))?;
+    println!("written to {}, after {} s", file.display(), report["seconds"]);
     Ok(())
 }
 
@@ -157,6 +225,9 @@ fn in_child(group: Group, part: Part, backend: &str) -> Result<Vec<Row>, String>
     let mut command = Command::new(program);
     if !backend.is_empty() {
         command.env("PERCPU_REF_BACKEND", backend);
+    }
+    if let Some(library) = part.preload() {
+        command.env("LD_PRELOAD", library);
     }
     let part = part.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let output = command
@@ -173,31 +244,4 @@ fn in_child(group: Group, part: Part, backend: &str) -> Result<Vec<Row>, String>
         .flatten()
         .map(|row| Row::from_json(row).ok_or("a child's row is broken".into()))
         .collect()
-}
-
-/// What all this was measured on.
-fn machine() -> Value {
-    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
-    let cpuinfo = read("/proc/cpuinfo");
-    let model = cpuinfo.lines().find(|line| line.starts_with("model name")).and_then(|line| line.split(": ").nth(1));
-    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    json!({
-        "cpu": model.unwrap_or("unknown"),
-        "cpus": std::thread::available_parallelism().map_or(0, usize::from),
-        "kernel": format!("Linux {}", read("/proc/sys/kernel/osrelease").trim()),
-        "date": date(since_1970.as_secs()),
-    })
-}
-
-/// Seconds since 1970 as year, month and day.
-fn date(seconds: u64) -> String {
-    // Days since 1 March of year 0, in eras of 400 years; after Howard Hinnant's `civil_from_days`.
-    let days = seconds / 86_400 + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    format!("{:04}-{month:02}-{day:02}", era * 400 + year + u64::from(month <= 2))
 }

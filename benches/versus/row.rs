@@ -53,7 +53,10 @@ impl Row {
     }
 
     pub(crate) fn to_json(&self) -> Value {
-        let figure = |figure: &Figure| json!({ "name": figure.name, "min": figure.min, "median": figure.median });
+        let figure = |figure: &Figure| {
+            let threads = threads(&figure.name);
+            json!({ "name": figure.name, "threads": threads, "min": figure.min, "median": figure.median })
+        };
         json!({
             "work": self.work,
             "backend": self.backend,
@@ -92,6 +95,11 @@ impl Row {
             },
         })
     }
+}
+
+/// The threads of a contender whose name ends in `, N threads`. `None`: one, or as the row's work says.
+fn threads(name: &str) -> Option<usize> {
+    name.strip_suffix(" threads")?.rsplit_once(", ")?.1.parse().ok()
 }
 
 /// Three digits that count.

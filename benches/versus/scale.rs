@@ -17,7 +17,7 @@ pub(crate) fn run(part: Part) -> Vec<Row> {
         Part::Refs => refs(),
         Part::Threads => threads::<Sched>("Sched"),
         Part::ThreadsPlain => threads::<Plain>("Plain"),
-        Part::Whole | Part::Membarrier => Vec::new(), // All of it wants a clean heap.
+        Part::Whole | Part::Membarrier | Part::Jemalloc | Part::Mimalloc => Vec::new(), // All of it wants a clean heap.
     }
 }
 

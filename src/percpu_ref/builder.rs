@@ -13,6 +13,17 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// The state that a ref starts in.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::{Mode, PercpuRef, Start};
+///
+/// let young = PercpuRef::builder().start(Start::Atomic).build(|| {});
+/// assert_eq!(young.mode(), Mode::Atomic);
+/// young.switch_to_percpu().unwrap(); // it has lived long enough
+/// assert_eq!(young.mode(), Mode::Percpu);
+/// # young.kill_sync().unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Start {
     /// Alive, counting per CPU, with the first reference.

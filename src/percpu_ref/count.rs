@@ -118,8 +118,13 @@ impl Core {
         self.cells.side()
     }
 
-    pub(super) fn name(&self) -> Option<Cow<'static, str>> {
+    pub(crate) fn name(&self) -> Option<Cow<'static, str>> {
         self.slow.lock().as_ref().and_then(|cold| cold.name.clone())
+    }
+
+    /// Announces that a release has returned, that a switch is over, or that neither will ever happen.
+    pub(crate) fn event(&self) -> &Event {
+        &self.slow.side
     }
 
     /// What marks a callback of this count on its thread.
@@ -134,6 +139,12 @@ impl Core {
             cold_path();
             self.get_slowly::<F>(1);
         }
+    }
+
+    /// Drops a reference in a cell; false if that is to be done [elsewhere](put_elsewhere).
+    #[inline(always)]
+    pub(crate) fn put_in_cell(&self) -> bool {
+        self.cells.add::<-1>()
     }
 
     /// Takes `n` references; the caller holds one.
@@ -176,6 +187,13 @@ impl Core {
             cold_path();
             self.tryget_slowly::<F>(1, true)
         }
+    }
+
+    /// Takes `n` references, at most [`MAX_N`] and at least one, unless a kill has begun.
+    #[inline]
+    pub(crate) fn tryget_live_many<F: Flavor>(&self, n: usize) -> bool {
+        debug_assert!((1..=MAX_N).contains(&n));
+        self.cells.add_many(n as u64) || self.tryget_slowly::<F>(n, true)
     }
 
     /// Adds to a cell inside a section, where cells are found that way.
@@ -243,7 +261,7 @@ impl Core {
         state::is_dead(self.shared.load(Ordering::Acquire))
     }
 
-    pub(super) fn is_saturated(&self) -> bool {
+    pub(crate) fn is_saturated(&self) -> bool {
         state::region(self.shared.load(Ordering::Relaxed)) == Region::Saturated
     }
 
@@ -266,7 +284,7 @@ impl Core {
     }
 
     /// References that users hold; exact if nobody counts meanwhile. A saturated count tells nothing.
-    pub(super) fn references_of_users(&self) -> u64 {
+    pub(crate) fn references_of_users(&self) -> u64 {
         if self.is_saturated() {
             return 0;
         }
@@ -297,10 +315,15 @@ impl Core {
 /// the reference nothing here touches it. Until this returns true it is needed, and then the caller may give it up.
 #[inline(always)]
 pub(crate) fn put<H: Host>(host: &H) -> bool {
-    !host.core().cells.add::<-1>() && {
+    !host.core().put_in_cell() && {
         cold_path();
-        put_slowly(host, 1)
+        put_elsewhere(host)
     }
+}
+
+/// What [`put`] does where the cells are shut.
+pub(crate) fn put_elsewhere<H: Host>(host: &H) -> bool {
+    put_slowly(host, 1)
 }
 
 /// Drops `n` references, and releases if they were the last; true if so.
@@ -314,6 +337,30 @@ pub(crate) fn put_many<H: Host>(host: &H, n: usize) -> bool {
             host.core().misused(ReportKind::TooMany);
             false
         }
+    }
+}
+
+/// Drops `n` references, at least one, and releases if they were the last; true if so. If they cannot be counted in a
+/// cell, `closed` runs first, while they are still held.
+///
+/// So either `closed` runs, or the grace period of the next kill ends after this, and its confirm sees what the caller
+/// did before.
+#[inline(always)]
+pub(crate) fn put_many_unless<H: Host>(host: &H, n: usize, closed: impl FnOnce(&H)) -> bool {
+    debug_assert!((1..=MAX_N).contains(&n));
+    let counted =
+        if n == 1 { host.core().cells.add::<-1>() } else { host.core().cells.add_many((n as u64).wrapping_neg()) };
+    !counted && {
+        cold_path();
+        put_slowly_unless(host, n, closed)
+    }
+}
+
+#[inline(never)]
+fn put_slowly_unless<H: Host>(host: &H, n: usize, closed: impl FnOnce(&H)) -> bool {
+    !host.core().add_in_section::<H::Flavor>((n as u64).wrapping_neg()) && {
+        closed(host);
+        put_shared(host, n)
     }
 }
 

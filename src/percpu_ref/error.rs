@@ -5,8 +5,19 @@ use crate::track::{Holding, List};
 use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
+use std::time::Instant;
 
 /// The ref has been killed already; this kill changed nothing, and its `confirm` was dropped unrun.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::{AlreadyDying, PercpuRef};
+///
+/// let r = PercpuRef::new(|| {});
+/// assert_eq!(r.kill(), Ok(()));
+/// assert_eq!(r.kill(), Err(AlreadyDying));
+/// # r.wait_zero();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AlreadyDying;
 
@@ -20,6 +31,16 @@ impl Error for AlreadyDying {}
 
 /// The ref gives its counters up at its first switch to atomic mode, because it was not built with
 /// [`allow_reinit`](crate::Builder::allow_reinit).
+///
+/// # Examples
+/// ```
+/// use percpu_ref::{NotReinitable, PercpuRef};
+///
+/// let r = PercpuRef::new(|| {});
+/// r.switch_to_atomic_sync();
+/// assert_eq!(r.switch_to_percpu(), Err(NotReinitable));
+/// # r.kill_sync().unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NotReinitable;
 
@@ -32,6 +53,22 @@ impl fmt::Display for NotReinitable {
 impl Error for NotReinitable {}
 
 /// Why a ref was not brought back to life. Nothing was changed.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::{PercpuRef, ReviveError};
+///
+/// let r = PercpuRef::builder().allow_reinit(true).build(|| {});
+/// assert_eq!(r.reinit(), Err(ReviveError::NotDying));
+/// r.get();
+/// r.kill_sync().unwrap();
+/// assert_eq!(r.reinit(), Err(ReviveError::StillReferenced));
+/// r.put();
+/// r.wait_zero();
+/// assert_eq!(r.resurrect(), Err(ReviveError::Released));
+/// assert_eq!(r.reinit(), Ok(()));
+/// # r.kill_sync().unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReviveError {
     /// It is alive.
@@ -59,22 +96,61 @@ impl fmt::Display for ReviveError {
 impl Error for ReviveError {}
 
 /// A wait ran out of time: references are still out, or `release` has not returned.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::PercpuRef;
+/// use std::time::Duration;
+///
+/// let r = PercpuRef::builder().name("queue 3").build(|| {});
+/// r.get();
+/// r.kill().unwrap();
+/// if let Err(late) = r.wait_zero_timeout(Duration::from_millis(5)) {
+///     println!("{late}");
+/// }
+/// # r.put();
+/// # r.wait_zero();
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outstanding {
     pub(super) name: Option<Cow<'static, str>>,
     pub(super) count: u64,
     pub(super) saturated: bool,
     pub(super) holders: List,
+    pub(super) since: Option<Instant>,
 }
 
 impl Outstanding {
     /// The name of the ref, if it has one.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::PercpuRef;
+    /// use std::time::Duration;
+    ///
+    /// let r = PercpuRef::builder().name("queue 3").build(|| {});
+    /// let late = r.wait_zero_timeout(Duration::ZERO).unwrap_err(); // nobody has killed it
+    /// assert_eq!(late.name(), Some("queue 3"));
+    /// # r.kill_sync().unwrap();
+    /// ```
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
     /// How many references were out at the end of the wait, the first one, which a kill drops, included. 0: `release`
     /// was still running.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::PercpuRef;
+    /// use std::time::Duration;
+    ///
+    /// let r = PercpuRef::new(|| {});
+    /// r.get_many(3);
+    /// r.kill_sync().unwrap();
+    /// assert_eq!(r.wait_zero_timeout(Duration::ZERO).unwrap_err().count(), 3);
+    /// # r.put_many(3);
+    /// ```
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -109,7 +185,29 @@ impl Outstanding {
         self.holders.unmatched_puts()
     }
 
+    /// When the teardown began, where that is known: for the [`Drain`](crate::Drain) of a
+    /// [`PagePool`](crate::page_pool::PagePool), the moment of its first shutdown.
+    pub fn since(&self) -> Option<Instant> {
+        self.since
+    }
+
+    /// The same, and since when.
+    pub(crate) fn with_since(self, since: Option<Instant>) -> Self {
+        Self { since, ..self }
+    }
+
     /// Whether the ref is saturated: after a surplus put, say, it will never be released.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::PercpuRef;
+    /// use std::time::Duration;
+    ///
+    /// let r = PercpuRef::new(|| {});
+    /// r.put(); // nobody had taken that one
+    /// r.kill_sync().unwrap();
+    /// assert!(r.wait_zero_timeout(Duration::from_secs(60)).unwrap_err().is_saturated());
+    /// ```
     pub fn is_saturated(&self) -> bool {
         self.saturated
     }
@@ -127,6 +225,9 @@ impl fmt::Display for Outstanding {
             1 => f.write_str("still has 1 reference out"),
             n => write!(f, "still has {n} references out"),
         }?;
+        if let Some(since) = self.since.filter(|_| !self.saturated) {
+            write!(f, ", {:.1} s after its shutdown", since.elapsed().as_secs_f64())?;
+        }
         self.holders.fmt(f)
     }
 }
@@ -134,6 +235,16 @@ impl fmt::Display for Outstanding {
 impl Error for Outstanding {}
 
 /// There is no memory for the counters of another ref.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::{OutOfMemory, PercpuRef};
+///
+/// fn open() -> Result<PercpuRef, OutOfMemory> {
+///     PercpuRef::builder().try_build(|| {})
+/// }
+/// # open().unwrap().kill_sync().unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OutOfMemory;
 

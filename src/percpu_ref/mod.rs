@@ -36,6 +36,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Where a ref counts.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::{Mode, PercpuRef};
+///
+/// let r = PercpuRef::new(|| {});
+/// assert_eq!(r.mode(), Mode::Percpu);
+/// r.kill_sync().unwrap();
+/// assert_eq!(r.mode(), Mode::Atomic);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// In a cell of the CPU, or thread, that counts.

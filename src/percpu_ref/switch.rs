@@ -31,7 +31,8 @@ use std::time::{Duration, Instant};
 
 /// What has to happen next, after the lock has been dropped.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Next {
+#[must_use = "a switch that nobody finishes never ends"]
+pub(crate) enum Next {
     /// Somebody else finishes the switch.
     Nothing,
     /// The cells were open: a grace period, then `finish`.
@@ -71,7 +72,7 @@ impl Core {
     }
 
     /// Marks the count dead and begins the switch; `confirm` comes back if somebody was first.
-    fn begin_kill(&self, confirm: Option<Confirm>) -> Result<Next, Option<Confirm>> {
+    pub(crate) fn begin_kill(&self, confirm: Option<Confirm>) -> Result<Next, Option<Confirm>> {
         let mut cold = self.slow.lock();
         if state::is_dead(self.shared.load(Ordering::Relaxed)) {
             return Err(confirm);
@@ -138,14 +139,14 @@ impl Core {
 
     /// Tells whoever listens. Under no lock; but the switch under way may be this thread's to finish, so a listener that
     /// waited for this count would wait for itself: that panics, as in a callback.
-    pub(super) fn tell<F: Flavor>(&self, step: Step) {
+    pub(crate) fn tell<F: Flavor>(&self, step: Step) {
         if trace::ON {
             within(self.key(), || trace::emit(step, F::NAME, || self.name()));
         }
     }
 
     /// Blocks until `done`, or until the deadline; the queues go on meanwhile.
-    fn wait<F: Flavor>(&self, what: Wait, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
+    pub(crate) fn wait<F: Flavor>(&self, what: Wait, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
         if done() {
             return true;
         }
@@ -184,7 +185,7 @@ impl Core {
 
     /// Panics where a wait for this count could not end.
     #[track_caller]
-    fn assert_may_wait<F: Flavor>(&self, what: &str) {
+    pub(crate) fn assert_may_wait<F: Flavor>(&self, what: &str) {
         assert_no_section::<F>(what);
         assert!(!is_within(self.key()), "{what} inside a callback of the same ref would wait for itself");
     }
@@ -218,7 +219,13 @@ impl Core {
             count: self.estimate().try_into().unwrap_or(0),
             saturated: self.is_saturated(),
             holders: self.holders.list(),
+            since: None,
         }
+    }
+
+    /// What users hold now: the same without the first reference.
+    pub(crate) fn outstanding_of_users(&self) -> Outstanding {
+        Outstanding { count: self.references_of_users(), ..self.outstanding() }
     }
 
     /// As [`PercpuRef::switch_to_percpu`](super::PercpuRef::switch_to_percpu).
@@ -260,27 +267,52 @@ impl Core {
                 self.wait_until_idle::<F>();
                 continue;
             }
-            // Release [T2]: pairs with Acquire [T1] in `tryget_live`.
-            self.shared
-                .fetch_update(order("T2", Ordering::Release), Ordering::Relaxed, |word| {
-                    (!state::is_zero(word)).then_some((word & !DEAD) | FIRST)
-                })
-                .map_err(|_| ReviveError::Released)?;
-            // In its own confirm, the kill has not dropped the first reference yet, and now it will not.
-            self.flags().fetch_and(!flag::KILLING, Ordering::Relaxed);
-            let opened = !self.has(flag::BUSY) && self.open_again();
+            let opened = self.revive()?;
             drop(cold);
-            self.tell::<F>(Step::Resurrect);
-            if opened {
-                self.tell::<F>(Step::ToPercpu);
-            }
+            self.tell_alive::<F>(Step::Resurrect, opened);
             return Ok(());
+        }
+    }
+
+    /// Takes a kill back without waiting for it: if it is still under way, its confirms run in spite of that. For whoever
+    /// has given it none, and orders kills and revivals himself. The caller [tells](Self::tell_alive) afterwards; true if
+    /// the cells are open now.
+    pub(crate) fn resurrect_now(&self) -> Result<bool, ReviveError> {
+        let _cold = self.slow.lock();
+        self.revive()
+    }
+
+    /// Under the lock, for a dead count that may be revived; true if the cells are open now.
+    fn revive(&self) -> Result<bool, ReviveError> {
+        // Release [T2]: pairs with Acquire [T1] in `tryget_live`.
+        self.shared
+            .fetch_update(order("T2", Ordering::Release), Ordering::Relaxed, |word| {
+                (!state::is_zero(word)).then_some((word & !DEAD) | FIRST)
+            })
+            .map_err(|_| ReviveError::Released)?;
+        // A kill under way has not dropped the first reference yet, and now it will not.
+        self.flags().fetch_and(!flag::KILLING, Ordering::Relaxed);
+        Ok(!self.has(flag::BUSY) && self.open_again())
+    }
+
+    /// Tells that the count is alive again.
+    pub(crate) fn tell_alive<F: Flavor>(&self, step: Step, opened: bool) {
+        self.tell::<F>(step);
+        if opened {
+            self.tell::<F>(Step::ToPercpu);
         }
     }
 
     /// As [`PercpuRef::reinit`](super::PercpuRef::reinit).
     pub(super) fn reinit<F: Flavor>(&self) -> Result<(), ReviveError> {
-        let cold = self.slow.lock();
+        let opened = self.reinit_now()?;
+        self.tell_alive::<F>(Step::Reinit, opened);
+        Ok(())
+    }
+
+    /// The same, but the caller [tells](Self::tell_alive) afterwards; true if the cells are open now.
+    pub(crate) fn reinit_now(&self) -> Result<bool, ReviveError> {
+        let _cold = self.slow.lock();
         if !state::is_dead(self.shared.load(Ordering::Relaxed)) {
             return Err(ReviveError::NotDying);
         }
@@ -300,13 +332,7 @@ impl Core {
             self.flags().fetch_or(flag::RELEASING | flag::RELEASED, Ordering::Relaxed);
             return Err(ReviveError::StillReferenced);
         }
-        let opened = !self.has(flag::BUSY) && self.open_again();
-        drop(cold);
-        self.tell::<F>(Step::Reinit);
-        if opened {
-            self.tell::<F>(Step::ToPercpu);
-        }
-        Ok(())
+        Ok(!self.has(flag::BUSY) && self.open_again())
     }
 }
 
@@ -320,7 +346,7 @@ fn finish_for<H: Handle>(handle: &H, quiescent: Option<Quiescent>) {
 }
 
 /// Runs the rest of a switch in the callback thread.
-fn finish_later<H: Handle>(handle: &H, next: Next) {
+pub(crate) fn finish_later<H: Handle>(handle: &H, next: Next) {
     let handle = handle.clone();
     match next {
         Next::Nothing => {}
@@ -329,16 +355,15 @@ fn finish_later<H: Handle>(handle: &H, next: Next) {
     }
 }
 
-/// Runs the rest of a switch here.
-fn finish_here<H: Host>(host: &H, next: Next) {
+/// Runs the rest of a switch here, or waits for whoever does; true if it released here.
+pub(crate) fn finish_here<H: Host>(host: &H, next: Next) -> bool {
     match next {
-        Next::Nothing => host.core().wait_until_idle::<H::Flavor>(),
-        Next::GracePeriod => {
-            finish(host, Some(H::Flavor::wait_for_counters(&|| host.core().name())));
+        Next::Nothing => {
+            host.core().wait_until_idle::<H::Flavor>();
+            false
         }
-        Next::Finish => {
-            finish(host, None);
-        }
+        Next::GracePeriod => finish(host, Some(H::Flavor::wait_for_counters(&|| host.core().name()))),
+        Next::Finish => finish(host, None),
     }
 }
 
@@ -393,7 +418,7 @@ pub(crate) fn kill_sync<H: Host>(host: &H) -> Result<(), AlreadyDying> {
     core.assert_may_wait::<H::Flavor>("kill_sync");
     let next = core.begin_kill(None).map_err(|_| AlreadyDying)?;
     core.tell::<H::Flavor>(Step::Kill);
-    finish_here(host, next);
+    let _released = finish_here(host, next);
     Ok(())
 }
 
@@ -421,6 +446,6 @@ pub(super) fn switch_to_atomic_sync<H: Host>(host: &H) {
             }
             core.begin_switch(&mut cold, None)
         };
-        finish_here(host, next);
+        let _released = finish_here(host, next);
     }
 }

@@ -69,6 +69,11 @@ impl<P: Pointer, L: RawMutex> PtrRing<P, L> {
         produced.wrapping_sub(cleared).cast_signed() >= self.capacity().cast_signed()
     }
 
+    /// How many elements have been produced and consumed so far, each modulo the word: exact while nobody does either.
+    pub(crate) fn totals(&self) -> (usize, usize) {
+        (self.producer.count(Ordering::Relaxed), self.consumer.count())
+    }
+
     /// How many slots the ring has.
     ///
     /// # Context

@@ -162,6 +162,18 @@ pub trait Flavor: Sealed + Copy + Default + Debug + Eq + Hash + Ord + Send + Syn
 ///
 /// `Sched` takes the first of `Rseq`, `Membarrier` and `Fence` that the system has, or, if the environment variable
 /// `PERCPU_REF_BACKEND` is `rseq`, `membarrier` or `fence`, the first from that one on.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::rcu::{Backend, Flavor, Sched};
+///
+/// let cost = match Sched::backend() {
+///     Backend::Rseq => "one sequence",
+///     Backend::Membarrier => "a section without a fence",
+///     _ => "a section with a fence",
+/// };
+/// println!("a get is {cost}");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Backend {

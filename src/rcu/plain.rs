@@ -16,10 +16,31 @@ use std::cell::Cell;
 ///
 /// The pins are those of crossbeam's default collector: a guard of `crossbeam_epoch::pin()` held by the program is a
 /// section of this flavour too, but not in a forked child, which has a collector of its own.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::PercpuRef;
+/// use percpu_ref::rcu::Plain;
+///
+/// let r: PercpuRef<Plain> = PercpuRef::builder().flavor(Plain).build(|| {});
+/// # r.kill_sync().unwrap();
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Plain;
 
 /// An open section of [`Plain`].
+///
+/// # Examples
+/// ```
+/// use percpu_ref::rcu::{Flavor, Plain, PlainGuard};
+///
+/// struct Reader {
+///     section: PlainGuard, // what is looked up is safe to use as long as this lives
+/// }
+///
+/// let reader = Reader { section: Plain::read_lock() };
+/// drop(reader.section);
+/// ```
 pub struct PlainGuard {
     guard: Option<epoch::Guard>,
     section: Section,

@@ -15,10 +15,32 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 /// Sections have no fence: grace periods force one on every reader instead.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::rcu::{Flavor, Sched};
+///
+/// let section = Sched::read_lock();
+/// // What is looked up here stays until the section ends.
+/// drop(section);
+/// Sched::synchronize(); // waits for every section that was open
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sched;
 
 /// An open section of [`Sched`].
+///
+/// # Examples
+/// ```
+/// use percpu_ref::rcu::{Flavor, Sched, SchedGuard};
+///
+/// struct Reader {
+///     section: SchedGuard, // what is looked up is safe to use as long as this lives
+/// }
+///
+/// let reader = Reader { section: Sched::read_lock() };
+/// drop(reader.section);
+/// ```
 pub struct SchedGuard {
     /// This thread's.
     record: &'static record::Record,

@@ -40,6 +40,16 @@ pub struct Report {
 }
 
 /// What a [`Report`] is about.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::{ReportKind, set_report_hook};
+///
+/// set_report_hook(|report| match report.kind() {
+///     ReportKind::CallbackPanicked(why) => eprintln!("a callback panicked: {why}"),
+///     _ => panic!("a reference is counted wrong: {report}"),
+/// });
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReportKind {
@@ -67,11 +77,23 @@ impl Report {
     }
 
     /// The name of the ref that this is about, if it has one.
+    ///
+    /// # Examples
+    /// ```
+    /// percpu_ref::set_report_hook(|report| eprintln!("{}: {report}", report.name().unwrap_or("some ref")));
+    /// ```
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
     /// What happened.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::{ReportKind, set_report_hook};
+    ///
+    /// set_report_hook(|report| assert_ne!(*report.kind(), ReportKind::SurplusPut, "{report}"));
+    /// ```
     pub fn kind(&self) -> &ReportKind {
         &self.kind
     }

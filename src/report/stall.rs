@@ -212,7 +212,7 @@ pub(crate) fn stalls() -> u64 {
 /// Has every wait that begins later and lasts for longer than `limit` [reported](crate::set_report_hook), once; `None`:
 /// none is. Ten seconds unless told otherwise, and a millisecond at least.
 ///
-/// Waits for the release of a ref (`wait_zero`, [`Drain::wait`](crate::Drain::wait) and their timed forms; a
+/// Waits for the release of a ref (`wait_zero`, [`Gate::freeze`](crate::Gate::freeze), [`Drain::wait`](crate::Drain::wait) and their timed forms; a
 /// [`Drain`](crate::Drain) that is awaited when it is polled again later, since it has no thread of its own), for a switch or a
 /// grace period (`kill_sync`, `switch_to_atomic_sync`, `resurrect`, [`synchronize`](crate::rcu::Flavor::synchronize), and
 /// what the callback thread waits for), and for callbacks ([`barrier`](crate::rcu::Flavor::barrier)). A grace period is

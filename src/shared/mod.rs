@@ -13,7 +13,7 @@
 
 mod block;
 mod cell;
-mod drain;
+pub(crate) mod drain;
 mod handle;
 mod pointer;
 mod slot;

@@ -9,7 +9,7 @@ use super::{Mutex, MutexGuard};
 use crate::sys;
 use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Takes a lock and returns what releases it; that is told whether it runs in the child.
@@ -20,11 +20,29 @@ static HOOKS: Mutex<Vec<Hook>> = Mutex::new(Vec::new());
 /// Read by whoever has the lock of a ref, written by a fork. Nothing but the allocator of cells is locked under it.
 static GATE: RwLock<()> = RwLock::new(());
 
+std::thread_local! {
+    /// How many guards of [`hold_off`] this thread has. No destructor.
+    static DEPTH: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Keeps this process from being forked while it exists. Those of one thread nest: the first is to be dropped last.
+pub(crate) struct HoldOff {
+    /// Only the first of a thread has it: a second look at a lock that a fork waits for would wait for the fork.
+    _gate: Option<RwLockReadGuard<'static, ()>>,
+}
+
 /// Keeps this process from being forked until the guard drops.
-pub(crate) fn hold_off() -> RwLockReadGuard<'static, ()> {
+pub(crate) fn hold_off() -> HoldOff {
     static REGISTERED: OnFork = OnFork::new(|| Box::new(|_| ()));
     REGISTERED.register();
-    GATE.read().unwrap_or_else(PoisonError::into_inner)
+    let first = DEPTH.replace(DEPTH.get() + 1) == 0;
+    HoldOff { _gate: first.then(|| GATE.read().unwrap_or_else(PoisonError::into_inner)) }
+}
+
+impl Drop for HoldOff {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+    }
 }
 
 struct Held {
@@ -65,6 +83,36 @@ impl OnFork {
         if !self.registered.swap(true, Ordering::Release) {
             hooks.push(self.hook);
         }
+    }
+}
+
+/// Which process something was made in: it is over in the children that are forked later.
+///
+/// For whoever has locks that no hook can take, because they are held for a few instructions and taken too often to
+/// hold forks off: in a child, they are not taken any more.
+#[derive(Clone, Copy)]
+pub(crate) struct Generation(usize);
+
+/// Forks that led to this process, since somebody asked. Changes in a child's one thread only.
+static GENERATION: AtomicUsize = AtomicUsize::new(0);
+
+impl Generation {
+    pub(crate) fn now() -> Self {
+        static FORKS: OnFork = OnFork::new(|| {
+            Box::new(|in_child| {
+                if in_child {
+                    GENERATION.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        });
+        FORKS.register();
+        Self(GENERATION.load(Ordering::Relaxed))
+    }
+
+    /// Whether this is a child of that process.
+    #[inline(always)]
+    pub(crate) fn is_over(self) -> bool {
+        GENERATION.load(Ordering::Relaxed) != self.0
     }
 }
 

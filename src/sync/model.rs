@@ -75,6 +75,52 @@ impl OnFork {
     pub(crate) fn register(&'static self) {}
 }
 
+/// There is one process only.
+#[derive(Clone, Copy)]
+pub(crate) struct Generation;
+
+impl Generation {
+    pub(crate) fn now() -> Self {
+        Self
+    }
+
+    pub(crate) fn is_over(self) -> bool {
+        false
+    }
+}
+
+/// Memory from the global allocator.
+pub(crate) mod pages {
+    use std::alloc::Layout;
+    use std::ptr::NonNull;
+
+    /// Small, because each execution fills it with zeroes.
+    pub(crate) const BLOCK: usize = 1 << 12;
+
+    /// A model's atomic is a number by which loom knows it.
+    pub(crate) const ZEROES_ARE_ATOMICS: bool = false;
+
+    pub(crate) fn map(len: usize, align: usize) -> Option<NonNull<u8>> {
+        let layout = Layout::from_size_align(len, align).ok().filter(|layout| layout.size() > 0)?;
+        // SAFETY: the layout has a size.
+        NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })
+    }
+
+    pub(crate) fn wish_for_huge(_start: NonNull<u8>, _len: usize) {}
+
+    /// # Safety
+    /// 1. The range is part of a mapping, and nobody else uses it.
+    pub(crate) unsafe fn discard(_start: NonNull<u8>, _len: usize) {}
+
+    /// # Safety
+    /// 1. The arguments are those of a mapping, and nobody uses it any more.
+    pub(crate) unsafe fn unmap(start: NonNull<u8>, len: usize, align: usize) {
+        let layout = Layout::from_size_align(len, align).expect("`map` made one of it");
+        // SAFETY: 1.
+        unsafe { std::alloc::dealloc(start.as_ptr(), layout) };
+    }
+}
+
 /// A model waits by letting the others go on.
 #[derive(Default)]
 pub(crate) struct Backoff;

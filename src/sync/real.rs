@@ -9,10 +9,21 @@ pub(crate) use super::Ordering;
 pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 }
-pub(crate) use super::fork::OnFork;
+pub(crate) use super::fork::{Generation, OnFork};
 pub(crate) use std::thread::yield_now;
 pub(crate) use sys::Backoff;
 pub(crate) use sys::membarrier::{heavy, register as register_membarrier};
+
+/// Memory from the system, in large pieces.
+pub(crate) mod pages {
+    pub(crate) use super::sys::pages::{discard, map, unmap, wish_for_huge};
+
+    /// A good size for such a piece: that of a huge page on most machines.
+    pub(crate) const BLOCK: usize = 1 << 21;
+
+    /// Zeroed memory is as good as atomics that are zero.
+    pub(crate) const ZEROES_ARE_ATOMICS: bool = true;
+}
 
 /// The ordering of a ledger entry.
 #[inline(always)]
@@ -171,7 +182,7 @@ pub(crate) struct PackedGuard<'a, T, S> {
     of: &'a Packed<T, S>,
     state: Option<<parking_lot::RawMutex as lock_api::RawMutex>::Guard>,
     /// Dropped after the lock: these locks are too many to be listed for a fork, so forks wait for them.
-    _no_fork: std::sync::RwLockReadGuard<'static, ()>,
+    _no_fork: super::fork::HoldOff,
 }
 
 impl<T, S> std::ops::Deref for PackedGuard<'_, T, S> {
@@ -430,8 +441,10 @@ pub(crate) mod restartable {
 
     impl Drop for Region {
         fn drop(&mut self) {
-            // SAFETY: `start` and the length are those of `map`, and the owner of the region says that it is unused.
-            unsafe { sys::pages::unmap(self.start.cast(), self.lanes << sys::rseq::LANE_SHIFT) };
+            let lane = 1 << sys::rseq::LANE_SHIFT;
+            // SAFETY: `start`, the length and the alignment are those of `map`, and the owner of the region says that it is
+            // unused.
+            unsafe { sys::pages::unmap(self.start.cast(), self.lanes * lane, lane) };
         }
     }
 

@@ -83,6 +83,14 @@ mod real {
     ///
     /// The default lock of each side of a [`PtrRing`](crate::ptr_ring::PtrRing). It is meant for sections of a few
     /// instructions that call nobody; it is not fair.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::ptr_ring::{PtrRing, YieldLock};
+    ///
+    /// let ring: PtrRing<Box<u8>, YieldLock> = PtrRing::with_lock(8)?; // what `PtrRing::new` takes, too
+    /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
+    /// ```
     pub struct YieldLock(Tas);
 
     impl std::fmt::Debug for YieldLock {
@@ -177,30 +185,14 @@ mod model {
             self.raw.try_lock().then(|| self.guard())
         }
 
-        pub(crate) fn get_mut(&mut self) -> impl DerefMut<Target = T> {
-            Exclusive(self.value.get_mut())
+        /// Through the lock, which nobody has: what gives an owner the ring alone, such as the count of an `Arc`, is not
+        /// modelled, so the last to unlock has to be what comes before.
+        pub(crate) fn get_mut(&mut self) -> SideGuard<'_, L, T> {
+            self.try_lock().expect("it is borrowed exclusively")
         }
 
         fn guard(&self) -> SideGuard<'_, L, T> {
             SideGuard { of: self, value: Some(self.value.get_mut()) }
-        }
-    }
-
-    /// The value of a lock that nobody else has.
-    struct Exclusive<T>(MutPtr<T>);
-
-    impl<T> Deref for Exclusive<T> {
-        type Target = T;
-        fn deref(&self) -> &T {
-            // SAFETY: the lock is borrowed exclusively.
-            unsafe { self.0.deref() }
-        }
-    }
-
-    impl<T> DerefMut for Exclusive<T> {
-        fn deref_mut(&mut self) -> &mut T {
-            // SAFETY: the lock is borrowed exclusively.
-            unsafe { self.0.deref() }
         }
     }
 

@@ -140,17 +140,37 @@ pub(crate) mod pages {
         for (edge, len) in [(raw, before), (end, align - before)] {
             if len > 0 {
                 // SAFETY: the edge belongs to the mapping just made, and nobody has its address.
-                unsafe { unmap(edge, len) };
+                unsafe { unmap(edge, len, 1) };
             }
         }
         Some(start)
+    }
+
+    /// Asks for huge pages under a mapping; a wish that the system may not grant.
+    pub(crate) fn wish_for_huge(start: NonNull<u8>, len: usize) {
+        advise(start, len, libc::MADV_HUGEPAGE);
+    }
+
+    /// Gives back what the range costs, if the system can: its bytes are what they were, or zero.
+    ///
+    /// # Safety
+    /// 1. The range is part of a mapping of [`map`], and nobody else uses it.
+    pub(crate) unsafe fn discard(start: NonNull<u8>, len: usize) {
+        // A range that is no whole number of the system's pages is refused, and stays as it is.
+        advise(start, len, libc::MADV_DONTNEED);
+    }
+
+    fn advise(start: NonNull<u8>, len: usize, advice: libc::c_int) {
+        // SAFETY: none of the two kinds of advice above invalidates memory: the range stays mapped, and only the caller
+        // uses what changes in it.
+        unsafe { libc::madvise(start.as_ptr().cast(), len, advice) };
     }
 
     /// Gives memory back to the system.
     ///
     /// # Safety
     /// 1. `[start, start + len)` is a whole mapping of [`map`], or an edge of one, and nobody uses it any more.
-    pub(crate) unsafe fn unmap(start: NonNull<u8>, len: usize) {
+    pub(crate) unsafe fn unmap(start: NonNull<u8>, len: usize, _align: usize) {
         // SAFETY: 1.
         let failed = unsafe { libc::munmap(start.as_ptr().cast(), len) } != 0;
         debug_assert!(!failed, "munmap refuses only a range that is no mapping");

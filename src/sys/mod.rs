@@ -7,7 +7,7 @@
 //! | [`membarrier`] | `register`, `heavy`: every thread of the process runs a full fence now | `register` is false |
 //! | [`rseq`] | add to this CPU's cell in one restartable sequence; `heavy` restarts those under way | `available` is false |
 //! | [`futex`] | sleep while a word has a value, wake the sleepers | a table of condition variables |
-//! | [`pages`] | zeroed memory straight from the system, costing nothing until touched | the global allocator |
+//! | [`pages`] | zeroed, aligned memory straight from the system, costing nothing until touched | the global allocator |
 //! | [`cpus`] | how many CPUs may ever exist | 1 |
 //! | [`fork`] | run functions around `fork` | never called |
 //! | [`prefetch_read`] | ask for a cache line ahead of its use | nothing happens |

@@ -49,25 +49,28 @@ pub(crate) mod pages {
     use std::alloc::Layout;
     use std::ptr::NonNull;
 
-    /// Every mapping is aligned to this, whatever is asked for: `unmap` has to know.
-    const ALIGN: usize = 1 << 15;
-
     /// `len` zeroed bytes, aligned to `align`.
     pub(crate) fn map(len: usize, align: usize) -> Option<NonNull<u8>> {
-        if len == 0 || align > ALIGN {
-            return None;
-        }
-        let layout = Layout::from_size_align(len, ALIGN).ok()?;
+        let layout = Layout::from_size_align(len, align).ok().filter(|layout| layout.size() > 0)?;
         // SAFETY: the layout has a size.
         NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) })
     }
 
+    /// The allocator takes no wishes.
+    pub(crate) fn wish_for_huge(_start: NonNull<u8>, _len: usize) {}
+
+    /// The allocator takes nothing back piecemeal.
+    ///
+    /// # Safety
+    /// 1. The range is part of a mapping of [`map`], and nobody else uses it.
+    pub(crate) unsafe fn discard(_start: NonNull<u8>, _len: usize) {}
+
     /// Gives memory back.
     ///
     /// # Safety
-    /// 1. `[start, start + len)` is a whole mapping of [`map`], and nobody uses it any more.
-    pub(crate) unsafe fn unmap(start: NonNull<u8>, len: usize) {
-        let layout = Layout::from_size_align(len, ALIGN).expect("`map` made one of it");
+    /// 1. `[start, start + len)` is a whole mapping of [`map`] with that `align`, and nobody uses it any more.
+    pub(crate) unsafe fn unmap(start: NonNull<u8>, len: usize, align: usize) {
+        let layout = Layout::from_size_align(len, align).expect("`map` made one of it");
         // SAFETY: 1.
         unsafe { std::alloc::dealloc(start.as_ptr(), layout) };
     }

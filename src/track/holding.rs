@@ -15,8 +15,13 @@ pub enum HolderKind {
     Shared,
     /// A [`Ref`](crate::Ref) guard.
     Ref,
+    /// A [`Pass`](crate::Pass), or an [`OwnedPass`](crate::OwnedPass).
+    Pass,
     /// Gets by hand.
     Get,
+    /// A [`Page`](crate::page_pool::Page), or what was made of it: its [`Frag`](crate::page_pool::Frag)s or
+    /// [`PageBytes`](crate::page_pool::PageBytes). It is listed where it was allocated: for pieces, the first of them.
+    Page,
 }
 
 /// References that are out, of one kind, taken at one place: from [`Outstanding::holders`](crate::Outstanding::holders).

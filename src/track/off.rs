@@ -42,6 +42,12 @@ impl Holders {
     pub(crate) fn put(&self, _n: usize) {}
 
     #[inline(always)]
+    pub(crate) fn hold_page(&self, _address: usize, _origin: Origin) {}
+
+    #[inline(always)]
+    pub(crate) fn let_go_page(&self, _address: usize) {}
+
+    #[inline(always)]
     pub(crate) fn list(&self) -> List {
         List(())
     }

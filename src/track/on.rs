@@ -55,6 +55,8 @@ struct Books {
     last: u64,
     /// Those whose guard or handle knows its key.
     by_guard: BTreeMap<u64, Taken>,
+    /// Those of pages, by their addresses: a page has no room for a key.
+    by_page: BTreeMap<usize, Taken>,
     /// Those taken by hand.
     by_hand: BTreeMap<u64, Taken>,
     by_thread: HashMap<u64, VecDeque<u64>>,
@@ -160,6 +162,20 @@ impl Holders {
         }
     }
 
+    /// Writes down that a page that a user has holds a reference.
+    pub(crate) fn hold_page(&self, address: usize, origin: Origin) {
+        self.with(|books| {
+            if has_room() {
+                books.by_page.insert(address, Taken::here(HolderKind::Page, origin, 1));
+            }
+        });
+    }
+
+    /// Crosses it out, if it is there.
+    pub(crate) fn let_go_page(&self, address: usize) {
+        drop(self.with(|books| books.by_page.remove(&address)));
+    }
+
     /// Writes down `n` gets by hand.
     pub(crate) fn get(&self, n: usize, origin: Origin) {
         if n == 0 {
@@ -201,7 +217,7 @@ impl Holders {
         let now = Instant::now();
         let list = self.with(|books| {
             let mut list: BTreeMap<_, Holding> = BTreeMap::new();
-            for taken in books.by_guard.values().chain(books.by_hand.values()) {
+            for taken in books.by_guard.values().chain(books.by_page.values()).chain(books.by_hand.values()) {
                 let Taken { kind, place, since, name, count, .. } = taken;
                 let (count, oldest) = (*count as u64, now.saturating_duration_since(*since));
                 match list.entry((*kind, place.file(), place.line(), place.column())) {

@@ -1,6 +1,9 @@
 //! What the tests share: bounded time, threads that start together, books, reports and child processes.
 #![allow(dead_code, unused_macros, unused_imports, reason = "each test binary uses some of this")]
 
+#[cfg(target_os = "linux")]
+pub(crate) mod process;
+
 use percpu_ref::{Report, ReportKind, set_report_hook};
 use std::fs::File;
 use std::os::unix::process::CommandExt;

@@ -2,8 +2,9 @@
 #![cfg(percpu_ref_loom)]
 
 use loom::cell::UnsafeCell;
-use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use loom::sync::{Arc, Condvar, Mutex};
+use std::task::Wake;
 
 /// Explores `body` with at most `preemptions` forced switches in each execution.
 pub fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
@@ -64,6 +65,41 @@ impl Tally {
 }
 
 impl Default for Tally {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Wakes a thread of the model.
+#[derive(Clone)]
+pub struct Bell(Arc<(Mutex<bool>, Condvar)>);
+
+impl Bell {
+    pub fn new() -> Self {
+        Self(Arc::new((Mutex::new(false), Condvar::new())))
+    }
+
+    pub fn wait(&self) {
+        let mut rung = self.0.0.lock().unwrap();
+        while !*rung {
+            rung = self.0.1.wait(rung).unwrap();
+        }
+    }
+}
+
+// SAFETY: loom runs all threads of a model on one.
+unsafe impl Send for Bell {}
+// SAFETY: as above.
+unsafe impl Sync for Bell {}
+
+impl Wake for Bell {
+    fn wake(self: std::sync::Arc<Self>) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+}
+
+impl Default for Bell {
     fn default() -> Self {
         Self::new()
     }

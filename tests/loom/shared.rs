@@ -3,14 +3,14 @@
 //! As in the models of the count, callbacks run in the caller.
 #![cfg(percpu_ref_loom)]
 
-use loom::sync::{Arc, Condvar, Mutex};
+use loom::sync::Arc;
 use loom::thread;
 use percpu_ref::rcu::{Flavor, Plain, Sched};
 use percpu_ref::{Drain, Owner, RcuCell};
-use percpu_ref_models::{Note, Tally, model};
+use percpu_ref_models::{Bell, Note, Tally, model};
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 
 /// Each model for both flavours.
 macro_rules! both {
@@ -52,35 +52,6 @@ impl Drop for Value {
     fn drop(&mut self) {
         self.note.write(usize::MAX);
         self.dropped.up();
-    }
-}
-
-/// Wakes a thread of the model.
-#[derive(Clone)]
-struct Bell(Arc<(Mutex<bool>, Condvar)>);
-
-impl Bell {
-    fn new() -> Self {
-        Self(Arc::new((Mutex::new(false), Condvar::new())))
-    }
-
-    fn wait(&self) {
-        let mut rung = self.0.0.lock().unwrap();
-        while !*rung {
-            rung = self.0.1.wait(rung).unwrap();
-        }
-    }
-}
-
-// SAFETY: loom runs all threads of a model on one.
-unsafe impl Send for Bell {}
-// SAFETY: as above.
-unsafe impl Sync for Bell {}
-
-impl Wake for Bell {
-    fn wake(self: std::sync::Arc<Self>) {
-        *self.0.0.lock().unwrap() = true;
-        self.0.1.notify_all();
     }
 }
 

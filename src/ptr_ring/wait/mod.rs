@@ -254,7 +254,15 @@ impl<P: Pointer, L: RawMutex> Waiting<P, L> {
     /// Blocks until slots have been cleared. In a ring of capacity 0 that takes a `resize`.
     ///
     /// # Examples
-    /// See [`Waiting`].
+    /// ```
+    /// # use percpu_ref::ptr_ring::Waiting;
+    /// let ring = Waiting::new(1)?;
+    /// std::thread::scope(|s| {
+    ///     s.spawn(|| (0..10).for_each(|i| ring.produce(Box::new(i)))); // waits for room nine times
+    ///     assert!((0..10).all(|i| *ring.consume() == i));
+    /// });
+    /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
+    /// ```
     pub fn produce(&self, p: P) {
         if let Err(Full(p)) = self.try_produce(p) {
             block_on(self.produce_async(p), None).expect("without a deadline it ends well");
@@ -295,7 +303,16 @@ impl<P: Pointer, L: RawMutex> Waiting<P, L> {
     /// As [`PtrRing::consume`].
     ///
     /// # Examples
-    /// See [`Waiting`].
+    /// ```
+    /// # use percpu_ref::ptr_ring::Waiting;
+    /// let ring = Waiting::new(1)?;
+    /// std::thread::scope(|s| {
+    ///     let worker = s.spawn(|| ring.consume()); // waits if it comes first
+    ///     ring.produce(Box::new("job"));
+    ///     assert_eq!(worker.join().unwrap(), Box::new("job"));
+    /// });
+    /// # Ok::<(), percpu_ref::ptr_ring::CapacityError>(())
+    /// ```
     pub fn consume(&self) -> P {
         self.try_consume()
             .unwrap_or_else(|| block_on(self.consume_async(), None).expect("without a deadline it ends well"))
@@ -350,7 +367,16 @@ impl<P: Pointer, L: RawMutex> Waiting<P, L> {
     /// When it is polled, as [`PtrRing::consume`].
     ///
     /// # Examples
-    /// See [`produce_async`](Self::produce_async).
+    /// ```
+    /// # use percpu_ref::ptr_ring::Waiting;
+    /// async fn sum(ring: &Waiting<Box<u64>>, of: usize) -> u64 {
+    ///     let mut sum = 0;
+    ///     for _ in 0..of {
+    ///         sum += *ring.consume_async().await;
+    ///     }
+    ///     sum
+    /// }
+    /// ```
     pub fn consume_async(&self) -> Consuming<'_, P, L> {
         Consuming::new(self)
     }
