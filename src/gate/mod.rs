@@ -289,8 +289,8 @@ impl<F: Flavor> Gate<F> {
 
     /// Freezes the gate if everybody gets out in time; otherwise takes its share in the freeze back.
     ///
-    /// Nobody new gets in meanwhile. If the time is up and no other freezer is there, the gate is open again when this
-    /// returns.
+    /// Nobody new gets in meanwhile. If the time is up and no other freezer is there, the gate opens again: before this
+    /// returns, or, if the last one was leaving at that very moment, when he has left.
     ///
     /// # Context
     /// Blocks, at most that long. The grace period runs in the callback thread, so that not even that makes it late.
@@ -323,7 +323,8 @@ impl<F: Flavor> Gate<F> {
         Ok(share)
     }
 
-    /// Freezes the gate if nobody is inside; otherwise changes nothing, but that nobody got in while it looked.
+    /// Freezes the gate if nobody is inside; otherwise changes nothing, but that nobody got in while it looked. The gate
+    /// opens again as after [`freeze_timeout`](Self::freeze_timeout).
     ///
     /// # Context
     /// Blocks for a grace period: without one nobody can tell who is inside.
@@ -356,7 +357,8 @@ impl<F: Flavor> Gate<F> {
 
     /// Freezes the gate without blocking: a future for any executor.
     ///
-    /// It takes its share when it is first polled: nobody new gets in from then on. Dropping it gives the share back.
+    /// It takes its share when it is first polled: nobody new gets in from then on. Dropping it gives the share back; the gate opens
+    /// again as after [`freeze_timeout`](Self::freeze_timeout).
     ///
     /// # Context
     /// Nothing happens until it is polled. Polling never blocks, unless the system has no thread to give: see

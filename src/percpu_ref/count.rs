@@ -267,11 +267,16 @@ impl Core {
 
     /// References out now, the first one included; exact if nobody counts meanwhile.
     pub(crate) fn estimate(&self) -> i64 {
+        self.look().1
+    }
+
+    /// The shared word, and the references out by that word.
+    fn look(&self) -> (u64, i64) {
         // Under the lock, because the end of a switch may free the cells, and this is no section.
         let _cold = self.slow.lock();
         let word = self.shared.load(Ordering::Relaxed);
         let sum = if state::region(word) == Region::Biased { self.cells.sum() } else { 0 };
-        state::estimate(word, sum)
+        (word, state::estimate(word, sum))
     }
 
     /// The count has been killed, the kill is over, and one reference is left: the caller's. Nobody can take another but
@@ -285,11 +290,12 @@ impl Core {
 
     /// References that users hold; exact if nobody counts meanwhile. A saturated count tells nothing.
     pub(crate) fn references_of_users(&self) -> u64 {
-        if self.is_saturated() {
+        // One look for both: the end of a kill drops the first reference at any moment.
+        let (word, out) = self.look();
+        if state::region(word) == Region::Saturated {
             return 0;
         }
-        let first = i64::from(state::has_first(self.shared.load(Ordering::Relaxed)));
-        (self.estimate() - first).try_into().unwrap_or(0)
+        (out - i64::from(state::has_first(word))).try_into().unwrap_or(0)
     }
 
     /// Brings a saturated word, or one that has to be, to the middle of its region.

@@ -196,19 +196,17 @@ impl Cache {
     /// Pages in the stack: exact while the owner does nothing.
     pub(in crate::page_pool) fn len(&self) -> usize {
         // The two numbers need not be of one moment.
-        self.count().min(self.slots.len())
+        self.count().cast_signed().clamp(0, self.slots.len().cast_signed()).cast_unsigned()
     }
 
     /// Pages that were allocated from the stack.
     pub(in crate::page_pool) fn fast(&self) -> u64 {
-        let taken = self.taken.load(Ordering::Relaxed) as u64;
-        taken.wrapping_sub(self.counts.moved_out.get()).wrapping_add(self.counts.reused.get())
+        at_least_0(self.taken.load(Ordering::Relaxed), &self.counts.moved_out) + self.counts.reused.get()
     }
 
     /// Pages that were recycled into the stack.
     pub(in crate::page_pool) fn cached(&self) -> u64 {
-        let given = self.given.load(Ordering::Relaxed) as u64;
-        given.wrapping_sub(self.counts.moved_in.get()).wrapping_add(self.counts.reused.get())
+        at_least_0(self.given.load(Ordering::Relaxed), &self.counts.moved_in) + self.counts.reused.get()
     }
 
     /// Pages in it that hold a reference and that nobody uses: exact while the owner does nothing. `taken`: what a closer
@@ -253,6 +251,11 @@ impl Cache {
         rests.extend(NonNull::new(open).map(|page| Rest { at: At(page), shares: BIAS - handed }));
         Taken { pages: count, open, handed }
     }
+}
+
+/// What is left of `all` without `others`. While the owner works, one of the two may be behind the other.
+fn at_least_0(all: usize, others: &Count) -> u64 {
+    (all as u64).wrapping_sub(others.get()).cast_signed().max(0).cast_unsigned()
 }
 
 /// # Safety
