@@ -185,30 +185,14 @@ mod model {
             self.raw.try_lock().then(|| self.guard())
         }
 
-        pub(crate) fn get_mut(&mut self) -> impl DerefMut<Target = T> {
-            Exclusive(self.value.get_mut())
+        /// Through the lock, which nobody has: what gives an owner the ring alone, such as the count of an `Arc`, is not
+        /// modelled, so the last to unlock has to be what comes before.
+        pub(crate) fn get_mut(&mut self) -> SideGuard<'_, L, T> {
+            self.try_lock().expect("it is borrowed exclusively")
         }
 
         fn guard(&self) -> SideGuard<'_, L, T> {
             SideGuard { of: self, value: Some(self.value.get_mut()) }
-        }
-    }
-
-    /// The value of a lock that nobody else has.
-    struct Exclusive<T>(MutPtr<T>);
-
-    impl<T> Deref for Exclusive<T> {
-        type Target = T;
-        fn deref(&self) -> &T {
-            // SAFETY: the lock is borrowed exclusively.
-            unsafe { self.0.deref() }
-        }
-    }
-
-    impl<T> DerefMut for Exclusive<T> {
-        fn deref_mut(&mut self) -> &mut T {
-            // SAFETY: the lock is borrowed exclusively.
-            unsafe { self.0.deref() }
         }
     }
 

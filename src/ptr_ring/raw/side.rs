@@ -254,9 +254,9 @@ impl<W: Publish> Publish for Telling<'_, W> {
 
 impl<P: Pointer, L: RawMutex> Drop for ConsumerSide<P, L> {
     fn drop(&mut self) {
-        let count = self.consumed.load(Ordering::Relaxed);
-        // The end tells whoever drops what is left where its head is.
-        self.end.get_mut().catch_up(count);
+        let Self { end, consumed, .. } = self;
+        // The end tells whoever drops what is left where its head is. Relaxed: nobody else is there any more.
+        end.get_mut().catch_up(consumed.load(Ordering::Relaxed));
     }
 }
 
