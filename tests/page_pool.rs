@@ -181,6 +181,64 @@ tests! {
         }
     }
 
+    fn a_foreign_page_that_is_smaller_than_the_systems_takes_no_neighbour_with_it() {
+        let pool = PagePool::builder().page_size(2048).foreign(|page| page[0] == 13).build().unwrap();
+        let mut local = pool.allocator();
+        let mut out = pages(&mut local, 64);
+        out.iter_mut().for_each(|page| page.fill(7));
+        // The first half of each of the system's pages goes, the second stays.
+        out.retain_mut(|page| {
+            let stays = !page.as_ptr().addr().is_multiple_of(4096);
+            page[0] = if stays { 7 } else { 13 };
+            stays
+        });
+        // A refill ends with the first foreign page.
+        let others: Vec<_> = (0..32).map(|_| pool.allocator().alloc().unwrap()).collect();
+        assert_eq!(pool.stats().waive, 32);
+        assert!(out.iter().all(|page| page.iter().all(|byte| *byte == 7)), "what is out is untouched");
+        drop(others);
+    }
+
+    fn what_was_written_to_pieces_is_zeroed_when_their_owner_goes() {
+        let pool = PagePool::builder().zero_on_recycle(true).build().unwrap();
+        let mut local = pool.allocator();
+        let mut piece = local.alloc_frag(64).unwrap();
+        piece.fill(42);
+        drop(piece);
+        drop(local);
+        let all: Vec<_> = (0..64).map(|_| pool.alloc().unwrap()).collect();
+        assert!(all.iter().all(|page| page.iter().all(|byte| *byte == 0)));
+    }
+
+    fn more_pages_than_a_vector_can_hold_are_an_error_and_not_none() {
+        let pool = PagePool::builder().max_pages(10).build().unwrap();
+        let mut all = vec![pool.alloc().unwrap()];
+        assert_eq!(pool.allocator().alloc_bulk(&mut all, usize::MAX), Err(AllocError::Exhausted));
+        assert_eq!(all.len(), 10);
+    }
+
+    fn a_waker_that_panics_keeps_no_other_from_being_woken() {
+        struct Flag(std::sync::atomic::AtomicBool, bool);
+        impl Wake for Flag {
+            fn wake(self: Arc<Self>) {
+                assert!(!self.1, "on purpose");
+                self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+            }
+        }
+        let name = unique("wakers");
+        let pool = PagePool::builder().name(name.clone()).build().unwrap();
+        let page = pool.alloc().unwrap();
+        let flags = [true, false].map(|panics| Arc::new(Flag(false.into(), panics)));
+        let mut drains = [pool.shutdown(), pool.shutdown()];
+        for (drain, flag) in drains.iter_mut().zip(&flags) {
+            let waker = Waker::from(Arc::clone(flag));
+            assert!(std::pin::pin!(drain).poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        drop(page);
+        eventually("the second waker", || flags[1].0.load(std::sync::atomic::Ordering::SeqCst));
+        assert_eq!(common::reports_on(&name).len(), 1);
+    }
+
     fn a_predicate_that_panics_keeps_the_page_and_is_reported() {
         let name = unique("foreign");
         let pool = PagePool::builder().name(name.clone()).foreign(|_| panic!("no idea")).build().unwrap();

@@ -204,7 +204,7 @@ impl Allocator {
     #[cfg_attr(feature = "track", track_caller)]
     pub fn alloc_bulk(&mut self, into: &mut Vec<Page>, n: usize) -> Result<(), AllocError> {
         let origin = Origin::here();
-        let wanted = into.len() + n;
+        let wanted = into.len().saturating_add(n);
         while into.len() < wanted {
             let before = into.len();
             if self.owner.pop_many(wanted - before, into) == 0 {

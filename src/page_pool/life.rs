@@ -18,7 +18,7 @@ use crate::percpu_ref::count::{Core, Host};
 use crate::percpu_ref::switch;
 use crate::ptr_ring::PtrRing;
 use crate::rcu::{Backend, Flavor, Sched, Sealed};
-use crate::report::{Wait, Watch};
+use crate::report::{Wait, Watch, contain};
 use crate::shared::drain;
 use crate::sync::{AtomicBool, Generation, Ordering, Packed, fence, heavy, order};
 use std::borrow::Cow;
@@ -90,7 +90,10 @@ impl Host for Hub {
         // and [L5] has run here, so no model can tell it from a relaxed store.)
         self.is_over.store(true, Ordering::Release);
         let wakers = std::mem::take(&mut self.lock().wakers);
-        wakers.into_iter().for_each(|(_, waker)| waker.wake());
+        for (_, waker) in wakers {
+            // One that panics keeps none of the others from being woken.
+            contain(|| self.config.name.clone(), || waker.wake());
+        }
     }
 }
 

@@ -156,8 +156,13 @@ pub(crate) mod pages {
     /// # Safety
     /// 1. The range is part of a mapping of [`map`], and nobody else uses it.
     pub(crate) unsafe fn discard(start: NonNull<u8>, len: usize) {
-        // A range that is no whole number of the system's pages is refused, and stays as it is.
-        advise(start, len, libc::MADV_DONTNEED);
+        // SAFETY: sysconf has no preconditions.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        // The system rounds the length up, and would discard what lies behind the range.
+        let is_whole = |n: usize| usize::try_from(page).is_ok_and(|page| page > 0 && n.is_multiple_of(page));
+        if is_whole(start.addr().get()) && is_whole(len) {
+            advise(start, len, libc::MADV_DONTNEED);
+        }
     }
 
     fn advise(start: NonNull<u8>, len: usize, advice: libc::c_int) {

@@ -126,8 +126,14 @@ impl Rest {
     pub(in crate::page_pool) fn give_up(self) -> Option<Idle> {
         // SAFETY: 1. they were the owner's, and whoever made this took them over.
         let last = unsafe { drop_shares(self.at, self.shares) };
-        // INVARIANT: Idle's: they were the last shares.
-        last.then_some(Idle(self.at)).inspect(Idle::cross_out)
+        last.then(|| {
+            // INVARIANT: Idle's: they were the last shares.
+            let mut page = Idle(self.at);
+            page.cross_out();
+            // Pieces may have been written to, and the page may be handed out again.
+            page.clean();
+            page
+        })
     }
 }
 
@@ -212,10 +218,10 @@ impl Cache {
     /// Pages in it that hold a reference and that nobody uses: exact while the owner does nothing. `taken`: what a closer
     /// took and the owner does not know yet. To be called under the hub's lock.
     pub(in crate::page_pool) fn idle_pages(&self, taken: Option<Taken>) -> usize {
-        let taken = taken.unwrap_or(Taken::NOTHING);
-        let pages = self.len().saturating_sub(taken.pages);
-        let open = self.open.load(Ordering::Relaxed);
-        pages + usize::from(open != taken.open && self.open_is_unused())
+        let pages = self.len().saturating_sub(taken.map_or(0, |taken| taken.pages));
+        // A closer that has been here may have put the open page away, and the owner may not have struck it out yet, even
+        // if it knows: its block may be gone.
+        pages + usize::from(taken.is_none() && self.open_is_unused())
     }
 
     /// Whether there is an open page of which no piece is out.
@@ -526,7 +532,11 @@ impl Drop for Owner {
         let mut pages = Vec::new();
         let reuse = self.put_away();
         self.empty(&mut pages);
-        pages.extend(reuse);
+        // Pieces may have been written to; what is in the stack has been cleaned.
+        pages.extend(reuse.map(|mut page| {
+            page.clean();
+            page
+        }));
         if !pages.is_empty() {
             recycle::give_back_many(&mut pages);
         }
