@@ -12,7 +12,7 @@ use percpu_ref::{Drain, PercpuRef};
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
@@ -218,11 +218,11 @@ tests! {
     }
 
     fn a_waker_that_panics_keeps_no_other_from_being_woken() {
-        struct Flag(std::sync::atomic::AtomicBool, bool);
+        struct Flag(AtomicBool, bool);
         impl Wake for Flag {
             fn wake(self: Arc<Self>) {
                 assert!(!self.1, "on purpose");
-                self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+                self.0.store(true, SeqCst);
             }
         }
         let name = unique("wakers");
@@ -235,7 +235,7 @@ tests! {
             assert!(std::pin::pin!(drain).poll(&mut Context::from_waker(&waker)).is_pending());
         }
         drop(page);
-        eventually("the second waker", || flags[1].0.load(std::sync::atomic::Ordering::SeqCst));
+        eventually("the second waker", || flags[1].0.load(SeqCst));
         assert_eq!(common::reports_on(&name).len(), 1);
     }
 
