@@ -22,7 +22,8 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 /// The owner is a holder itself: the object lives at least as long as it. Dropping it kills without waiting; then the last
 /// holder drops the object. A panic in that drop is contained and [reported](crate::set_report_hook), because the last
 /// holder may be anybody, the thread that runs callbacks included. As with `Arc`, an object that holds a `Shared` of
-/// itself is never dropped.
+/// itself is never dropped. A drop may still be to come when `main` returns, and is lost then: where it matters, wait for
+/// it with [`shutdown`](Self::shutdown).
 ///
 /// An `Owner` has no methods, so that it hides none of the object's: everything is called as `Owner::kill(&owner)`.
 ///
