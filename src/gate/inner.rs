@@ -22,13 +22,12 @@
 #![forbid(unsafe_code)]
 
 use super::error::Closed;
-use super::wakers::{WakeAll, Wakers};
 use crate::percpu_ref::Outstanding;
 use crate::percpu_ref::count::{Core, Handle, Host};
 use crate::percpu_ref::switch::{Next, finish_here, finish_later};
 use crate::rcu::{Flavor, about_to_block};
 use crate::report::Wait;
-use crate::sync::{Event, Packed};
+use crate::sync::{Event, Packed, WakeAll, Wakers};
 use crate::trace::Step;
 use std::marker::PhantomData;
 use std::sync::Arc;

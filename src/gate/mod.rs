@@ -3,7 +3,6 @@
 //! | file | concept |
 //! |---|---|
 //! | [`inner`] | the protocol: who is kept out, who is inside, who is told |
-//! | [`wakers`] | the tasks that wait |
 //! | [`pass`] | being inside |
 //! | [`frozen`] | keeping everybody out |
 //! | [`future`] | the same waits without a thread that blocks |
@@ -18,7 +17,6 @@ mod frozen;
 mod future;
 mod inner;
 mod pass;
-mod wakers;
 
 pub use builder::GateBuilder;
 pub use error::Closed;

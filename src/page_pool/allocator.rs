@@ -138,8 +138,7 @@ impl Allocator {
     }
 
     fn reuse_open_page(&mut self) -> Option<Idle> {
-        let mut page = self.owner.put_away_unused()?;
-        self.hub().clean(&mut page);
+        let page = self.owner.put_away_unused()?;
         self.owner.count_reuse();
         Some(page)
     }
@@ -335,8 +334,7 @@ impl Allocator {
             return Err(AllocError::TooLong);
         }
         let page = match self.owner.put_away() {
-            Some(mut page) => {
-                self.hub().clean(&mut page);
+            Some(page) => {
                 self.owner.count_reuse();
                 page.write_down(origin);
                 page

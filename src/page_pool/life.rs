@@ -18,9 +18,9 @@ use crate::percpu_ref::count::{Core, Host};
 use crate::percpu_ref::switch;
 use crate::ptr_ring::PtrRing;
 use crate::rcu::{Backend, Flavor, Sched, Sealed};
-use crate::report::{Wait, Watch, contain};
+use crate::report::{Wait, Watch};
 use crate::shared::drain;
-use crate::sync::{AtomicBool, Generation, Ordering, Packed, fence, heavy, order};
+use crate::sync::{AtomicBool, Generation, Ordering, Packed, Wakers, fence, heavy, order};
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::task::Waker;
@@ -64,8 +64,7 @@ pub(super) struct State {
     /// When the first shutdown began.
     since: Option<Instant>,
     /// Of drains that are polled.
-    wakers: Vec<(u64, Waker)>,
-    drains: u64,
+    wakers: Wakers,
 }
 
 struct Registered {
@@ -89,11 +88,8 @@ impl Host for Hub {
         // Release: pairs with Acquire [U4] in `Waiter::is_over`: whoever is told sees that all is done. (One of the fences [L2]
         // and [L5] has run here, so no model can tell it from a relaxed store.)
         self.is_over.store(true, Ordering::Release);
-        let wakers = std::mem::take(&mut self.lock().wakers);
-        for (_, waker) in wakers {
-            // One that panics keeps none of the others from being woken.
-            contain(|| self.config.name.clone(), || waker.wake());
-        }
+        let wakers = self.lock().wakers.take();
+        wakers.wake();
     }
 }
 
@@ -104,8 +100,7 @@ impl Hub {
             caches: Vec::new(),
             retired: (Stats::default(), 0),
             since: None,
-            wakers: Vec::new(),
-            drains: 0,
+            wakers: Wakers::default(),
         };
         Self {
             core,
@@ -271,11 +266,7 @@ impl Hub {
     /// Shuts the pool down, if that has not been done, and waits for it in the way that the drain's owner likes.
     pub(super) fn shutdown(hub: &HubRef) -> drain::Drain {
         Self::shut(hub);
-        let mut state = hub.lock();
-        state.drains += 1;
-        let id = state.drains;
-        drop(state);
-        drain::Drain::new(Waiter { hub: hub.clone(), id, watch: None })
+        drain::Drain::new(Waiter { hub: hub.clone(), ticket: None, watch: None })
     }
 
     /// Pages in users' hands: exact while nobody uses the pool.
@@ -321,7 +312,7 @@ impl Drop for User {
 struct Waiter {
     hub: HubRef,
     /// Which of the wakers is its own.
-    id: u64,
+    ticket: Option<u64>,
     /// Of a wait without a thread, from the first poll on.
     watch: Option<Watch>,
 }
@@ -342,8 +333,7 @@ impl drain::Source<()> for Waiter {
         }
         let waker = waker.clone();
         let mut state = self.hub.lock();
-        let old = state.wakers.iter().position(|(id, _)| *id == self.id).map(|at| state.wakers.swap_remove(at));
-        state.wakers.push((self.id, waker));
+        let old = state.wakers.put(&mut self.ticket, waker);
         drop(state);
         drop(old);
         // The release says that it is over first and takes the lock afterwards: either it takes the waker, or this sees it.
@@ -370,7 +360,7 @@ impl Waiter {
 impl Drop for Waiter {
     fn drop(&mut self) {
         let mut state = self.hub.lock();
-        let own = state.wakers.iter().position(|(id, _)| *id == self.id).map(|at| state.wakers.swap_remove(at));
+        let own = state.wakers.remove(&mut self.ticket);
         drop(state);
         drop(own);
     }

@@ -108,8 +108,10 @@ pub(crate) fn set_thread_lanes_in_use(lanes: usize) {
 mod event;
 mod found;
 mod scope;
+mod wakers;
 pub(crate) use event::Event;
 pub(crate) use found::Found;
+pub(crate) use wakers::{WakeAll, Wakers};
 
 mod slots;
 pub(crate) use slots::{clear_exclusive, prefetch_read};

@@ -122,7 +122,7 @@ pub(in crate::page_pool) struct Rest {
 }
 
 impl Rest {
-    /// Drops the shares; if they were the last, the page is the caller's, with its reference.
+    /// Drops the shares; if they were the last, the page is the caller's, cleaned, with its reference.
     pub(in crate::page_pool) fn give_up(self) -> Option<Idle> {
         // SAFETY: 1. they were the owner's, and whoever made this took them over.
         let last = unsafe { drop_shares(self.at, self.shares) };
@@ -438,8 +438,8 @@ impl Owner {
         Some(unsafe { Unique::new(share, 0, len) })
     }
 
-    /// Puts the open page away. If all of its pieces have come back already, it is the caller's, with its reference;
-    /// otherwise the last piece recycles it.
+    /// Puts the open page away. If all of its pieces have come back already, it is the caller's, cleaned, with its
+    /// reference; otherwise the last piece recycles it.
     pub(in crate::page_pool) fn put_away(&mut self) -> Option<Idle> {
         let at = At(NonNull::new(self.cache.open.load(Ordering::Relaxed))?);
         let shares = BIAS - self.cache.handed.load(Ordering::Relaxed);
@@ -448,10 +448,8 @@ impl Owner {
             self.settle(Change::PutAway(at));
             return None;
         }
-        // SAFETY: 1. invariant 2: the shares were the owner's, and are not in the cache any more.
-        let last = unsafe { drop_shares(at, shares) };
-        // INVARIANT: Idle's: they were the last shares.
-        last.then_some(Idle(at)).inspect(Idle::cross_out)
+        // By invariant 2 the shares were the owner's, and they are not in the cache any more.
+        Rest { at, shares }.give_up()
     }
 
     /// As `put_away`, but only if all pieces have come back.
@@ -532,11 +530,7 @@ impl Drop for Owner {
         let mut pages = Vec::new();
         let reuse = self.put_away();
         self.empty(&mut pages);
-        // Pieces may have been written to; what is in the stack has been cleaned.
-        pages.extend(reuse.map(|mut page| {
-            page.clean();
-            page
-        }));
+        pages.extend(reuse);
         if !pages.is_empty() {
             recycle::give_back_many(&mut pages);
         }

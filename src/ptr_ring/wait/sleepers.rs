@@ -1,8 +1,7 @@
 //! Those who sleep on one side of a ring, and how a thread does.
 #![forbid(unsafe_code)]
 
-use crate::sync::{AtomicBool, AtomicUsize, Event, Mutex, Ordering, fence};
-use std::mem::{replace, take};
+use crate::sync::{AtomicBool, AtomicUsize, Event, Mutex, Ordering, Wakers, fence};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -13,35 +12,12 @@ pub(super) struct Sleepers {
     /// The length of the list. Written under the list's lock, read by anyone.
     number: AtomicUsize,
     /// Protects the list; nothing nests inside, and no waker is cloned, woken or dropped under it.
-    list: Mutex<List>,
-}
-
-#[derive(Default)]
-struct List {
-    wakers: Vec<(u64, Waker)>,
-    next: u64,
-}
-
-/// Wakes all, even if one of them panics.
-struct WakeAll(Vec<(u64, Waker)>);
-
-impl WakeAll {
-    fn go(&mut self) {
-        while let Some((_, waker)) = self.0.pop() {
-            waker.wake();
-        }
-    }
-}
-
-impl Drop for WakeAll {
-    fn drop(&mut self) {
-        self.go();
-    }
+    list: Mutex<Wakers>,
 }
 
 impl Sleepers {
     pub(super) fn new() -> Self {
-        Self { number: AtomicUsize::new(0), list: Mutex::new(List::default()) }
+        Self { number: AtomicUsize::new(0), list: Mutex::new(Wakers::default()) }
     }
 
     /// Puts a waker on the list; the caller tries again before it sleeps.
@@ -49,18 +25,8 @@ impl Sleepers {
         let waker = waker.clone();
         let old = {
             let mut list = self.list.lock();
-            let known = list.wakers.iter_mut().find(|(t, _)| Some(*t) == *ticket);
-            let old = match known {
-                Some((_, slot)) => Some(replace(slot, waker)),
-                None => {
-                    let t = list.next;
-                    list.next += 1;
-                    *ticket = Some(t);
-                    list.wakers.push((t, waker));
-                    None
-                }
-            };
-            self.number.store(list.wakers.len(), Ordering::Relaxed);
+            let old = list.put(ticket, waker);
+            self.number.store(list.len(), Ordering::Relaxed);
             old
         };
         drop(old);
@@ -72,12 +38,13 @@ impl Sleepers {
 
     /// Takes a waker off the list, if it is still there.
     pub(super) fn remove(&self, ticket: &mut Option<u64>) {
-        let Some(ticket) = ticket.take() else { return };
+        if ticket.is_none() {
+            return;
+        }
         let waker = {
             let mut list = self.list.lock();
-            let at = list.wakers.iter().position(|(t, _)| *t == ticket);
-            let waker = at.map(|at| list.wakers.swap_remove(at));
-            self.number.store(list.wakers.len(), Ordering::Relaxed);
+            let waker = list.remove(ticket);
+            self.number.store(list.len(), Ordering::Relaxed);
             waker
         };
         drop(waker);
@@ -98,9 +65,9 @@ impl Sleepers {
         let wakers = {
             let mut list = self.list.lock();
             self.number.store(0, Ordering::Relaxed);
-            take(&mut list.wakers)
+            list.take()
         };
-        WakeAll(wakers).go();
+        wakers.wake();
     }
 }
 
