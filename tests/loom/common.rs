@@ -4,7 +4,9 @@
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use loom::sync::{Arc, Condvar, Mutex};
-use std::task::Wake;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Wake, Waker};
 
 /// Explores `body` with at most `preemptions` forced switches in each execution.
 pub fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
@@ -12,6 +14,43 @@ pub fn model(preemptions: usize, body: impl Fn() + Send + Sync + 'static) {
     builder.preemption_bound = Some(preemptions);
     builder.max_branches = 50_000;
     builder.check(body);
+}
+
+/// Each model for both flavours, as `fn name<F>(preemptions) { body }`; the file has the flavours in scope.
+#[macro_export]
+macro_rules! both {
+    ($($(#[$m:meta])* fn $name:ident<$F:ident>($preemptions:literal) $body:block)*) => {$(
+        mod $name {
+            use super::*;
+            $(#[$m])*
+            fn body<$F: Flavor>() {
+                $crate::model($preemptions, || $body);
+            }
+            #[test]
+            fn plain() { body::<Plain>(); }
+            #[test]
+            fn sched() { body::<Sched>(); }
+        }
+    )*};
+}
+
+/// Polls a future once.
+pub fn poll<T: Future + Unpin>(future: &mut T, waker: &Waker) -> Poll<T::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(waker))
+}
+
+/// Polls a future, and once more when it has been woken: it has to be ready then.
+pub fn finish<T: Future + Unpin>(mut future: T) -> T::Output {
+    let bell = Bell::new();
+    let waker = Waker::from(std::sync::Arc::new(bell.clone()));
+    match poll(&mut future, &waker) {
+        Poll::Ready(value) => value,
+        Poll::Pending => {
+            bell.wait();
+            let Poll::Ready(value) = poll(&mut future, &waker) else { panic!("woken for nothing") };
+            value
+        }
+    }
 }
 
 /// What one thread writes and another reads, with nothing of its own to order the two: loom fails the model if an

@@ -8,35 +8,12 @@ use loom::sync::Arc;
 use loom::thread;
 use percpu_ref::rcu::{Flavor, Plain, Sched};
 use percpu_ref::{Closed, Gate};
-use percpu_ref_models::{Bell, Note, model};
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use percpu_ref_models::{Bell, Note, both, finish, poll};
+use std::task::Waker;
 use std::time::Duration;
-
-/// Each model for both flavours.
-macro_rules! both {
-    ($($(#[$m:meta])* fn $name:ident<$F:ident>($preemptions:literal) $body:block)*) => {$(
-        mod $name {
-            use super::*;
-            $(#[$m])*
-            fn body<$F: Flavor>() {
-                model($preemptions, || $body);
-            }
-            #[test]
-            fn plain() { body::<Plain>(); }
-            #[test]
-            fn sched() { body::<Sched>(); }
-        }
-    )*};
-}
 
 fn gate<F: Flavor>() -> Arc<Gate<F>> {
     Arc::new(Gate::builder().flavor(F::default()).build())
-}
-
-fn poll<T: Future + Unpin>(future: &mut T, waker: &Waker) -> Poll<T::Output> {
-    Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
 both! {
@@ -217,18 +194,7 @@ both! {
         let user = thread::spawn({
             let (gate, note) = (gate.clone(), note.clone());
             move || {
-                let bell = Bell::new();
-                let waker = Waker::from(std::sync::Arc::new(bell.clone()));
-                let mut entering = gate.enter_async();
-                let entered = match poll(&mut entering, &waker) {
-                    Poll::Ready(entered) => entered,
-                    Poll::Pending => {
-                        bell.wait();
-                        let Poll::Ready(entered) = poll(&mut entering, &waker) else { panic!("woken for nothing") };
-                        entered
-                    }
-                };
-                let _pass = entered.unwrap();
+                let _pass = finish(gate.enter_async()).unwrap();
                 assert_eq!(note.read(), 1);
             }
         });
@@ -246,17 +212,7 @@ both! {
                 note.write(1);
             }
         });
-        let bell = Bell::new();
-        let waker = Waker::from(std::sync::Arc::new(bell.clone()));
-        let mut freezing = gate.freeze_async();
-        let frozen = match poll(&mut freezing, &waker) {
-            Poll::Ready(frozen) => frozen,
-            Poll::Pending => {
-                bell.wait();
-                let Poll::Ready(frozen) = poll(&mut freezing, &waker) else { panic!("woken for nothing") };
-                frozen
-            }
-        };
+        let frozen = finish(gate.freeze_async());
         note.write(2);
         drop(frozen);
         user.join().unwrap();

@@ -33,9 +33,8 @@ fn ends(pool: &PagePool) {
     assert_eq!((pool.in_flight(), pool.mapped_bytes()), (0, 0));
 }
 
-/// Runs `work` of an owner with `pages` in his cache against a shutdown.
-fn owner_against_shutdown(pages: usize, work: fn(&mut Allocator)) {
-    let (pool, mut local) = pool_and_owner(pages);
+/// Runs `work` of an owner against a shutdown: he gets nothing afterwards, and all is home before and after he goes.
+fn owner_against_shutdown((pool, mut local): (PagePool, Allocator), work: impl FnOnce(&mut Allocator) + 'static) {
     let owner = thread::spawn(move || {
         work(&mut local);
         local
@@ -44,12 +43,14 @@ fn owner_against_shutdown(pages: usize, work: fn(&mut Allocator)) {
     let mut local = owner.join().unwrap();
     assert!(local.alloc().is_err() && local.alloc_frag(1).is_err());
     assert_eq!((pool.in_flight(), pool.mapped_bytes()), (0, 0));
+    drop(local);
+    assert_eq!((pool.in_flight(), pool.mapped_bytes()), (0, 0));
 }
 
 /// A page is popped: the user gets it, or the closer, or it goes home.
 #[test]
 fn a_page_that_is_popped_is_had_by_one() {
-    model(2, || owner_against_shutdown(1, |local| drop(local.alloc())));
+    model(2, || owner_against_shutdown(pool_and_owner(1), |local| drop(local.alloc())));
 }
 
 /// A page is pushed: the closer finds it, or the owner takes it home.
@@ -58,13 +59,7 @@ fn a_page_that_is_pushed_is_not_lost() {
     model(2, || {
         let (pool, mut local) = pool_and_owner(0);
         let page = local.alloc().unwrap();
-        let owner = thread::spawn(move || {
-            local.recycle(page);
-            local
-        });
-        ends(&pool);
-        drop(owner.join().unwrap());
-        assert_eq!((pool.in_flight(), pool.mapped_bytes()), (0, 0));
+        owner_against_shutdown((pool, local), |local| local.recycle(page));
     });
 }
 
@@ -76,20 +71,14 @@ fn a_cache_that_overflows_loses_nothing() {
         let (page, mut others) = (local.alloc().unwrap(), Vec::new());
         local.alloc_bulk(&mut others, 2).unwrap();
         local.recycle_bulk(&mut others);
-        let owner = thread::spawn(move || {
-            local.recycle(page);
-            local
-        });
-        ends(&pool);
-        drop(owner.join().unwrap());
-        assert_eq!((pool.in_flight(), pool.mapped_bytes()), (0, 0));
+        owner_against_shutdown((pool, local), |local| local.recycle(page));
     });
 }
 
 /// The first piece of a page: the closer finds the page open, or the owner puts it away.
 #[test]
 fn a_page_that_is_opened_is_put_away_by_one() {
-    model(2, || owner_against_shutdown(1, |local| drop(local.alloc_frag(8))));
+    model(2, || owner_against_shutdown(pool_and_owner(1), |local| drop(local.alloc_frag(8))));
 }
 
 /// Another piece of a page: its share is counted by the closer, or not handed out.
@@ -98,15 +87,11 @@ fn a_piece_is_counted_or_not_handed_out() {
     model(2, || {
         let (pool, mut local) = pool_and_owner(0);
         let first = local.alloc_frag(8).unwrap();
-        let owner = thread::spawn(move || {
+        owner_against_shutdown((pool, local), |local| {
             let second = local.alloc_frag(8);
             drop(first);
             drop(second);
-            local
         });
-        ends(&pool);
-        drop(owner.join().unwrap());
-        assert_eq!((pool.in_flight(), pool.mapped_bytes()), (0, 0));
     });
 }
 

@@ -1,6 +1,7 @@
 //! Models of the count and its switches: one property each. Run once for each backend (`PERCPU_REF_BACKEND`).
 //!
 //! A model has no callback thread: `kill` does its work in the caller, as on a system without threads to give.
+//! Three forced switches in each execution find more than two, and most of what there is to find.
 #![cfg(percpu_ref_loom)]
 
 use loom::sync::Arc;
@@ -8,27 +9,7 @@ use loom::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Order
 use loom::thread;
 use percpu_ref::rcu::{Flavor, Plain, Sched};
 use percpu_ref::{PercpuRef, ReviveError, Start};
-use percpu_ref_models::{Note, Tally, model};
-
-/// Forced switches in each execution: three find more than two, and most of what there is to find.
-const PREEMPTIONS: usize = 3;
-
-/// Each model for both flavours.
-macro_rules! both {
-    ($($(#[$m:meta])* fn $name:ident<$F:ident>() $body:block)*) => {$(
-        mod $name {
-            use super::*;
-            $(#[$m])*
-            fn body<$F: Flavor>() {
-                model(PREEMPTIONS, || $body);
-            }
-            #[test]
-            fn plain() { body::<Plain>(); }
-            #[test]
-            fn sched() { body::<Sched>(); }
-        }
-    )*};
-}
+use percpu_ref_models::{Note, Tally, both};
 
 fn make<F: Flavor>(start: Start, reinit: bool, release: impl Fn() + Send + Sync + 'static) -> Arc<PercpuRef<F>> {
     Arc::new(PercpuRef::builder().flavor(F::default()).start(start).allow_reinit(reinit).build(release))
@@ -36,7 +17,7 @@ fn make<F: Flavor>(start: Start, reinit: bool, release: impl Fn() + Send + Sync 
 
 both! {
     /// A holder puts while the ref is killed: one release, after the put, which sees what the holder did.
-    fn release_comes_once_and_sees_what_holders_did<F>() {
+    fn release_comes_once_and_sees_what_holders_did<F>(3) {
         let (note, released) = (Note::new(), Tally::new());
         let r = make::<F>(Start::Percpu, false, {
             let (note, released) = (note.clone(), released.clone());
@@ -59,7 +40,7 @@ both! {
     }
 
     /// A get counted in one cell and its put in another, or on the shared word, while the cells are folded.
-    fn a_reference_handed_on_during_a_kill_is_counted<F>() {
+    fn a_reference_handed_on_during_a_kill_is_counted<F>(3) {
         let released = Tally::new();
         let r = make::<F>(Start::Percpu, false, { let t = released.clone(); move || t.up() });
         r.get();
@@ -78,7 +59,7 @@ both! {
     }
 
     /// Promise 1: whoever has seen confirm does not get in.
-    fn nobody_gets_in_after_confirm<F>() {
+    fn nobody_gets_in_after_confirm<F>(3) {
         let r = make::<F>(Start::Percpu, false, || {});
         let confirmed = Arc::new(AtomicBool::new(false));
         let visitor = thread::spawn({
@@ -97,7 +78,7 @@ both! {
     }
 
     /// A refusal is final.
-    fn who_is_refused_stays_out<F>() {
+    fn who_is_refused_stays_out<F>(3) {
         let r = make::<F>(Start::Percpu, false, || {});
         let visitor = thread::spawn({
             let r = r.clone();
@@ -114,7 +95,7 @@ both! {
     }
 
     /// The same for a ref that is in atomic mode when it is killed.
-    fn nobody_gets_in_after_confirm_in_atomic_mode<F>() {
+    fn nobody_gets_in_after_confirm_in_atomic_mode<F>(3) {
         let r = make::<F>(Start::Atomic, false, || {});
         let confirmed = Arc::new(AtomicBool::new(false));
         let visitor = thread::spawn({
@@ -132,7 +113,7 @@ both! {
     }
 
     /// Promise 4: one of two kills counts.
-    fn one_of_two_kills_counts<F>() {
+    fn one_of_two_kills_counts<F>(3) {
         let released = Tally::new();
         let r = make::<F>(Start::Percpu, false, { let t = released.clone(); move || t.up() });
         let other = thread::spawn({ let r = r.clone(); move || r.kill_sync().is_ok() });
@@ -144,7 +125,7 @@ both! {
 
     /// A kill and a resurrect, in either order or at once: the ref is alive at the end exactly if the resurrect came
     /// second, and it releases once.
-    fn a_kill_and_a_resurrect_leave_one_first_reference<F>() {
+    fn a_kill_and_a_resurrect_leave_one_first_reference<F>(3) {
         let released = Tally::new();
         let r = make::<F>(Start::Percpu, true, { let t = released.clone(); move || t.up() });
         r.get();
@@ -166,7 +147,7 @@ both! {
     }
 
     /// Promise 5: the waiter sees what release did, and does not sleep through it.
-    fn wait_zero_returns_after_release<F>() {
+    fn wait_zero_returns_after_release<F>(3) {
         let note = Note::new();
         let r = make::<F>(Start::Atomic, false, { let note = note.clone(); move || note.write(1) });
         let killer = thread::spawn({ let r = r.clone(); move || r.kill().unwrap() });
@@ -176,7 +157,7 @@ both! {
     }
 
     /// Counting goes on while a ref goes to atomic mode and back: nothing is lost, and zeroed cells are seen as zero.
-    fn counts_survive_a_switch_there_and_back<F>() {
+    fn counts_survive_a_switch_there_and_back<F>(3) {
         let released = Tally::new();
         let r = make::<F>(Start::Percpu, true, { let t = released.clone(); move || t.up() });
         let holder = thread::spawn({
@@ -196,7 +177,7 @@ both! {
     }
 
     /// Who gets into a new life sees what preceded it.
-    fn a_new_life_is_seen_from_its_beginning<F>() {
+    fn a_new_life_is_seen_from_its_beginning<F>(3) {
         let note = Note::new();
         let r = make::<F>(Start::Dead, true, || {});
         let visitor = thread::spawn({
@@ -216,7 +197,7 @@ both! {
     }
 
     /// A kill that joins a switch under way returns after that one's confirms.
-    fn a_kill_that_joins_a_switch_sees_its_confirm<F>() {
+    fn a_kill_that_joins_a_switch_sees_its_confirm<F>(3) {
         let note = Note::new();
         let confirming = Arc::new(AtomicBool::new(false));
         let r = make::<F>(Start::Atomic, false, || {});

@@ -7,27 +7,7 @@ use loom::sync::Arc;
 use loom::thread;
 use percpu_ref::rcu::{Flavor, Plain, Sched};
 use percpu_ref::{Drain, Owner, RcuCell};
-use percpu_ref_models::{Bell, Note, Tally, model};
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
-
-/// Each model for both flavours.
-macro_rules! both {
-    ($($(#[$m:meta])* fn $name:ident<$F:ident>($preemptions:literal) $body:block)*) => {$(
-        mod $name {
-            use super::*;
-            $(#[$m])*
-            fn body<$F: Flavor>() {
-                model($preemptions, || $body);
-            }
-            #[test]
-            fn plain() { body::<Plain>(); }
-            #[test]
-            fn sched() { body::<Sched>(); }
-        }
-    )*};
-}
+use percpu_ref_models::{Note, Tally, both, finish};
 
 /// A value that loom watches: each use of `note` has to come after its birth and before its drop.
 struct Value {
@@ -53,10 +33,6 @@ impl Drop for Value {
         self.note.write(usize::MAX);
         self.dropped.up();
     }
-}
-
-fn poll<T>(drain: &mut Drain<T>, waker: &Waker) -> Poll<T> {
-    Pin::new(drain).poll(&mut Context::from_waker(waker))
 }
 
 both! {
@@ -147,17 +123,7 @@ both! {
         let owner = Owner::with_flavor(Value::new(1, &dropped), F::default());
         let shared = Owner::share(&owner);
         let user = thread::spawn(move || shared.note.write(1));
-        let mut drain = Owner::shutdown(owner);
-        let bell = Bell::new();
-        let waker = Waker::from(std::sync::Arc::new(bell.clone()));
-        let value = match poll(&mut drain, &waker) {
-            Poll::Ready(value) => value,
-            Poll::Pending => {
-                bell.wait();
-                let Poll::Ready(value) = poll(&mut drain, &waker) else { panic!("woken for nothing") };
-                value
-            }
-        };
+        let value = finish(Owner::shutdown(owner));
         value.note.write(1);
         user.join().unwrap();
         drop(value);
