@@ -3,22 +3,18 @@
 //! Each figure is the time per page, allocated, touched and freed. The cases are those of the `versus` group `page_pool`,
 //! which compares round by round; here criterion follows each of them over time.
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use std::time::Duration;
+use criterion::{Criterion, criterion_group, criterion_main};
+use follow::follow;
 
+#[path = "versus/case.rs"]
+mod case;
 #[path = "versus/page_pool.rs"]
 mod cases;
+#[path = "common/follow.rs"]
+mod follow;
 
 fn page_pool(c: &mut Criterion) {
-    for case in cases::cases(false) {
-        let mut group = c.benchmark_group(case.name);
-        group.throughput(Throughput::Elements(1));
-        group.sample_size(10).warm_up_time(Duration::from_millis(200)).measurement_time(Duration::from_millis(800));
-        for (name, mut run) in case.runs {
-            group.bench_function(name, |b| b.iter_custom(|n| run(n.max(64))));
-        }
-        group.finish();
-    }
+    follow(c, cases::cases(false));
 }
 
 criterion_group!(benches, page_pool);

@@ -7,11 +7,13 @@
 //!
 //! A check comes first: whatever is consumed is compared with what was produced, in every mode.
 
+#[path = "versus/item.rs"]
+mod item;
+
 use clap::{Parser, ValueEnum};
-use percpu_ref::ptr_ring::{Clearing, Pointer, PtrRing, spsc_with_clearing};
+use item::{Item, item};
+use percpu_ref::ptr_ring::{Clearing, PtrRing, spsc_with_clearing};
 use std::hint::spin_loop;
-use std::num::NonZeroUsize;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -58,26 +60,6 @@ fn batch(text: &str) -> Result<Clearing, String> {
         "1" => Ok(Clearing::OneByOne),
         n => n.parse().map(Clearing::Batch).map_err(|e| format!("credit, auto or a number: {e}")),
     }
-}
-
-/// The selftest's pointers are numbers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Item(NonZeroUsize);
-
-// SAFETY: 1. the number is the address and the address the number. 2. Nothing is reached through it. 3. Casts.
-unsafe impl Pointer for Item {
-    #[inline(always)]
-    fn into_raw(self) -> NonNull<()> {
-        NonNull::without_provenance(self.0)
-    }
-    #[inline(always)]
-    unsafe fn from_raw(raw: NonNull<()>) -> Self {
-        Self(raw.addr())
-    }
-}
-
-fn item(i: u64) -> Item {
-    Item(NonZeroUsize::new(i as usize + 1).expect("numbers begin with 0"))
 }
 
 fn check(got: Item, i: u64) {

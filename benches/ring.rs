@@ -3,24 +3,24 @@
 //! Each figure is the time per element, in and out. The cases are those of the `versus` group `ring`, which compares round
 //! by round; here criterion follows each of them over time.
 
-use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use std::time::Duration;
+use criterion::{Criterion, criterion_group, criterion_main};
+use follow::follow;
 
 #[path = "versus/c_object.rs"]
 mod c_object;
+#[path = "versus/case.rs"]
+mod case;
 #[path = "versus/ring.rs"]
 mod cases;
+#[path = "common/follow.rs"]
+mod follow;
+#[path = "versus/item.rs"]
+mod item;
+#[path = "versus/switches.rs"]
+mod switches;
 
 fn ring(c: &mut Criterion) {
-    for case in cases::cases() {
-        let mut group = c.benchmark_group(case.name);
-        group.throughput(Throughput::Elements(1));
-        group.sample_size(10).warm_up_time(Duration::from_millis(200)).measurement_time(Duration::from_millis(800));
-        for (name, mut run) in case.runs {
-            group.bench_function(name, |b| b.iter_custom(|n| run(n.max(64))));
-        }
-        group.finish();
-    }
+    follow(c, cases::cases());
 }
 
 /// That `versus` asks for it.

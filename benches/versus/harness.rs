@@ -5,6 +5,7 @@
 //! in a new order every round, pinned; a slice that the scheduler took the CPU away from, or in which two threads did not run at once, is run again. What counts is
 //! the ratio of the medians; the minima stand beside them.
 
+use crate::switches::switches;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -225,15 +226,6 @@ fn shuffle(order: &mut [usize], random: &mut u64) {
         *random ^= *random << 17;
         order.swap(i, (*random % (i as u64 + 1)) as usize);
     }
-}
-
-/// How often the scheduler has taken the CPU away from this thread.
-pub(crate) fn switches() -> i64 {
-    // SAFETY: an all-zero rusage is a valid value of it.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is ours to be written.
-    unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    usage.ru_nivcsw
 }
 
 /// The CPUs that a thread may run on.

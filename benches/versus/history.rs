@@ -6,11 +6,10 @@
 //! what was produced.
 
 use crate::harness::{Contender, measure, pin};
+use crate::item::{Item, item};
 use crate::row::{Goal, Row};
-use percpu_ref::ptr_ring::{Clearing, Pointer, PtrRing, spsc_with_clearing};
+use percpu_ref::ptr_ring::{Clearing, PtrRing, spsc_with_clearing};
 use std::hint::spin_loop;
-use std::num::NonZeroUsize;
-use std::ptr::NonNull;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,27 +18,6 @@ use std::time::{Duration, Instant};
 const SIZE: usize = 1000;
 /// Elements consumed at a time where that is what is measured.
 const BATCH: usize = 64;
-
-/// A number that passes for a pointer, as in the kernel's selftest.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Item(NonZeroUsize);
-
-// SAFETY: 1. the number is the address and the address the number. 2. Nothing is reached through it. 3. Casts.
-unsafe impl Pointer for Item {
-    #[inline(always)]
-    fn into_raw(self) -> NonNull<()> {
-        NonNull::without_provenance(self.0)
-    }
-    #[inline(always)]
-    unsafe fn from_raw(raw: NonNull<()>) -> Self {
-        Self(raw.addr())
-    }
-}
-
-#[inline(always)]
-fn item(i: u64) -> Item {
-    Item(NonZeroUsize::new(i as usize + 1).expect("numbers begin with 0"))
-}
 
 /// Passes so many elements by a rule of clearing, or of order, and tells how long that took.
 type Pass<Rule> = fn(Rule, u64) -> Duration;

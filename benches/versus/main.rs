@@ -11,11 +11,13 @@
 //! a clean heap, runs in a child process of its own, with its rivals.
 
 mod c_object;
+mod case;
 mod cell;
 mod gate;
 mod get_put;
 mod harness;
 mod history;
+mod item;
 mod kill;
 mod machine;
 mod page_pool;
@@ -25,6 +27,7 @@ mod ring;
 mod ring_rows;
 mod row;
 mod scale;
+mod switches;
 mod threads;
 mod urcu;
 mod weak;

@@ -1,5 +1,6 @@
 //! Pools of 4 KiB pages, side by side with their rivals: what one page costs, allocated, touched and freed.
 
+use crate::case::{Case, Run};
 use percpu_ref::page_pool::{Allocator, Page, PagePool, Recycler};
 use percpu_ref::ptr_ring::{Pointer, spsc};
 use std::ffi::CStr;
@@ -7,18 +8,7 @@ use std::hint::{black_box, spin_loop};
 use std::ptr::NonNull;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
-use std::time::{Duration, Instant};
-
-/// How long so many pages take.
-pub(crate) type Run = Box<dyn FnMut(u64) -> Duration>;
-
-/// One thing to measure, and who does it.
-pub(crate) struct Case {
-    /// What is done.
-    pub(crate) name: &'static str,
-    /// By whom; ours come first.
-    pub(crate) runs: Vec<(&'static str, Run)>,
-}
+use std::time::Instant;
 
 const SIZE: usize = 4096;
 

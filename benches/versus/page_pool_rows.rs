@@ -1,9 +1,10 @@
 //! Pages: the cases of [`page_pool`](crate::page_pool), with their goals.
 
 use crate::Part;
-use crate::harness::{Figure, switches};
+use crate::harness::Figure;
 use crate::page_pool::{allocator, cases};
 use crate::row::{Goal, Row};
+use crate::switches::switches;
 use std::time::Duration;
 
 /// The goals of a case: the rival, and how much of its time ours may take.

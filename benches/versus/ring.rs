@@ -5,29 +5,19 @@
 #[path = "ring_c.rs"]
 mod ring_c;
 
+use crate::case::{Case, Run};
+use crate::item::{Item, item};
+use crate::switches::switches;
 use crossbeam_utils::CachePadded;
-use percpu_ref::ptr_ring::{Clearing, Pointer, PtrRing, RawMutex, YieldLock, spsc_with_clearing};
+use percpu_ref::ptr_ring::{Clearing, PtrRing, RawMutex, YieldLock, spsc_with_clearing};
 use ring_c::{Rival, Which};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::hint::spin_loop;
-use std::num::NonZeroUsize;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
-
-/// How long so many elements take.
-pub(crate) type Run = Box<dyn FnMut(u64) -> Duration>;
-
-/// One thing to measure, and who does it.
-pub(crate) struct Case {
-    /// What is done.
-    pub(crate) name: &'static str,
-    /// By whom; ours come first.
-    pub(crate) runs: Vec<(&'static str, Run)>,
-}
 
 impl Case {
     fn new(name: &'static str, runs: Vec<(&'static str, Run)>) -> Self {
@@ -45,27 +35,6 @@ impl Case {
         self.runs.extend(which.iter().filter_map(|which| which.find()).map(|rival| (rival.name(), run(rival))));
         self
     }
-}
-
-/// A number that passes for a pointer.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Item(NonZeroUsize);
-
-// SAFETY: 1. the number is the address and the address the number. 2. Nothing is reached through it. 3. Casts.
-unsafe impl Pointer for Item {
-    #[inline(always)]
-    fn into_raw(self) -> NonNull<()> {
-        NonNull::without_provenance(self.0)
-    }
-    #[inline(always)]
-    unsafe fn from_raw(raw: NonNull<()>) -> Self {
-        Self(raw.addr())
-    }
-}
-
-#[inline(always)]
-fn item(i: u64) -> Item {
-    Item(NonZeroUsize::new(i as usize + 1).expect("numbers begin with 0"))
 }
 
 fn number(p: Item) -> u64 {
@@ -335,20 +304,6 @@ pub(crate) fn disturbances() -> usize {
 
 fn disturbed_if(so: bool) {
     DISTURBED.fetch_add(usize::from(so), Ordering::Relaxed);
-}
-
-/// How often the scheduler has taken the processor away from this thread.
-fn switches() -> i64 {
-    #[cfg(target_os = "linux")]
-    {
-        // SAFETY: an all-zero rusage is a valid value of it.
-        let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-        // SAFETY: `usage` is ours to be written.
-        unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-        usage.ru_nivcsw
-    }
-    #[cfg(not(target_os = "linux"))]
-    0
 }
 
 /// Runs a loop on this thread and tells how long it took.

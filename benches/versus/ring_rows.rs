@@ -1,7 +1,8 @@
 //! Handing pointers from thread to thread: the cases of [`ring`](crate::ring), with their goals.
 
+use crate::case::Run;
 use crate::harness::Figure;
-use crate::ring::{Run, cases, disturbances};
+use crate::ring::{cases, disturbances};
 use crate::row::{Goal, Row};
 use std::time::{Duration, Instant};
 

@@ -9,8 +9,9 @@
 //! Every thread does the same number of operations, and the slices are long enough for the scheduler to switch between the
 //! threads of a CPU.
 
-use crate::harness::{Affinity, Figure, pin, switches};
+use crate::harness::{Affinity, Figure, pin};
 use crate::row::{Goal, Row};
+use crate::switches::switches;
 use crate::{Part, backend};
 use percpu_ref::PercpuRef;
 use percpu_ref::rcu::Plain;
