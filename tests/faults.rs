@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, Barrier, Mutex, OnceLock, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -85,6 +85,42 @@ fn gates_without_threads<F: Flavor>() {
     drop(gate.freeze());
 }
 
+/// Children of processes in which other threads are using the library for the first time.
+fn forks_during_the_first_use<F: Flavor>() {
+    if !FORKS {
+        return;
+    }
+    for i in 0..100 {
+        fork(|| {
+            let (ready, go, stop) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicBool::new(false));
+            thread::scope(|s| {
+                // Neither starts nor ends while the process forks, and starts no thread: the standard library has a lock
+                // for that, which it does not keep forks from.
+                let first = || {
+                    ready.fetch_add(1, SeqCst);
+                    while !go.load(Relaxed) {}
+                    F::synchronize();
+                    let r = Box::leak(Box::new(PercpuRef::builder().flavor(F::default()).build(|| {})));
+                    drop(r.enter());
+                    while !stop.load(Relaxed) {
+                        thread::yield_now();
+                    }
+                };
+                s.spawn(first);
+                s.spawn(first);
+                while ready.load(SeqCst) < 2 {
+                    thread::yield_now();
+                }
+                go.store(true, Relaxed);
+                thread::sleep(Duration::from_micros(2 * i));
+                let joined = fork(|| live::<F>(None));
+                stop.store(true, Relaxed);
+                joined();
+            });
+        })();
+    }
+}
+
 /// Children of a process whose other threads enter, freeze, give up and thaw all the time: what those held is lost, but
 /// nothing hangs that has a limit, and a gate of the child's own is whole.
 fn forks_beside_freezers<F: Flavor>() {
@@ -92,11 +128,17 @@ fn forks_beside_freezers<F: Flavor>() {
         return;
     }
     let gate = Gate::builder().flavor(F::default()).build();
+    // The callback thread runs from here on, and the others below: a child of a process in which one is just starting
+    // can start none, for the standard library has a lock then.
+    drop(gate.freeze());
+    F::barrier();
     let stop = AtomicBool::new(false);
+    let ready = Barrier::new(4);
     thread::scope(|s| {
         for i in 0..3 {
-            let (gate, stop) = (&gate, &stop);
+            let (gate, stop, ready) = (&gate, &stop, &ready);
             s.spawn(move || {
+                ready.wait();
                 while !stop.load(Relaxed) {
                     match i {
                         0 => drop(gate.freeze()),
@@ -106,6 +148,7 @@ fn forks_beside_freezers<F: Flavor>() {
                 }
             });
         }
+        ready.wait();
         for _ in 0..60 {
             fork(|| {
                 // One at the most is lost with its thread.
@@ -215,10 +258,19 @@ fn with_traffic<F: Flavor>(body: impl FnOnce()) {
     held.get();
     // What is queued is bounded: a child has to work all of it off.
     let (queued, done) = (AtomicUsize::new(0), Tally::default());
+    // No thread starts beside a fork, as below in `forks_beside_freezers`: the callback threads run from here on.
+    F::barrier();
+    held.kill_sync().unwrap();
+    held.resurrect().unwrap();
+    PercpuRef::builder().flavor(F::default()).build(done.counter()).kill().unwrap();
+    eventually("it is released", || done.get() == 1);
+    queued.fetch_add(1, Relaxed);
+    let ready = Barrier::new(5);
     thread::scope(|s| {
         for i in 0..4 {
-            let (over, held, queued, done) = (&over, &held, &queued, &done);
+            let (over, held, queued, done, ready) = (&over, &held, &queued, &done, &ready);
             s.spawn(move || {
+                ready.wait();
                 let mut dice = Dice::new(i);
                 while !over.load(Relaxed) {
                     match dice.below(6) {
@@ -245,6 +297,7 @@ fn with_traffic<F: Flavor>(body: impl FnOnce()) {
                 }
             });
         }
+        ready.wait();
         let result = catch_unwind(AssertUnwindSafe(body));
         over.store(true, SeqCst);
         if let Err(panic) = result {
@@ -654,6 +707,14 @@ in_children! {
         fork(|| { live::<Sched>(None); live::<Plain>(None) })();
         live::<Sched>(None);
         fork(|| { live::<Sched>(None); live::<Plain>(None) })();
+    }
+
+    fn children_forked_during_the_first_use_live_whole_lives_sched() {
+        forks_during_the_first_use::<Sched>();
+    }
+
+    fn children_forked_during_the_first_use_live_whole_lives_plain() {
+        forks_during_the_first_use::<Plain>();
     }
 
     fn signal_handlers_count_where_sequences_do() {

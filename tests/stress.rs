@@ -73,9 +73,11 @@ impl<F: Flavor> Account<F> {
                 let cleared = self.cleared.load(SeqCst);
                 let confirmed = self.confirmed.load(SeqCst);
                 let got = r.tryget_live();
+                // Before the next look at the flag: who is held up after that look may see the kill of a later life.
+                let dying = r.is_dying();
                 // If it is still set and was never cleared, it was set all the time.
                 let all_the_time = self.confirmed.load(SeqCst) && self.cleared.load(SeqCst) == cleared;
-                assert!(!(got && confirmed && all_the_time && r.is_dying()), "got in after confirm");
+                assert!(!(got && confirmed && dying && all_the_time), "got in after confirm");
                 i64::from(got)
             }
             6 => {

@@ -12,7 +12,6 @@ use super::{Backend, Flavor, GraceStats, Sealed, record};
 use crate::sync::{Condvar, Found, Lane, Mutex, OnFork, Quiescent, global, restartable};
 use crate::track::{Origin, Section};
 use std::marker::PhantomData;
-use std::sync::OnceLock;
 
 /// Sections have no fence: grace periods force one on every reader instead.
 ///
@@ -133,14 +132,21 @@ fn counters() -> &'static Queue {
     if Sched::backend() == Backend::Rseq { rseq_queue() } else { queue() }
 }
 
-/// What the program asks for: the value of `PERCPU_REF_BACKEND`.
-fn asked() -> &'static str {
-    static ASKED: OnceLock<String> = OnceLock::new();
-    ASKED.get_or_init(|| std::env::var("PERCPU_REF_BACKEND").unwrap_or_default())
+/// Each is slower than the one before it, and needs less from the system.
+const BACKENDS: [Backend; 3] = [Backend::Rseq, Backend::Membarrier, Backend::Fence];
+
+/// The first backend that `PERCPU_REF_BACKEND` lets this process use, in the order of [`BACKENDS`].
+fn first_allowed() -> usize {
+    static FIRST: Found = Found::new();
+    FIRST.get_or(|| match std::env::var("PERCPU_REF_BACKEND").as_deref() {
+        Ok("fence") => 2,
+        Ok("membarrier") => 1,
+        _ => 0,
+    })
 }
 
 pub(super) fn is_fence_asked_for() -> bool {
-    asked() == "fence"
+    first_allowed() == 2
 }
 
 impl Drop for SchedGuard {
@@ -183,12 +189,10 @@ impl Flavor for Sched {
     }
 
     fn backend() -> Backend {
-        const BACKENDS: [Backend; 3] = [Backend::Rseq, Backend::Membarrier, Backend::Fence];
         static BACKEND: Found = Found::new();
-        let found = BACKEND.get_or(|| match asked() {
-            "fence" => 2,
-            asked if asked != "membarrier" && restartable::available() => 0,
-            _ if record::has_membarrier() => 1,
+        let found = BACKEND.get_or(|| match first_allowed() {
+            0 if restartable::available() => 0,
+            0 | 1 if record::has_membarrier() => 1,
             _ => 2,
         });
         BACKENDS[found]

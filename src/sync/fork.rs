@@ -75,9 +75,11 @@ impl OnFork {
         if self.registered.load(Ordering::Acquire) {
             return;
         }
+        // Nobody goes on before they are installed; two threads that come at the same time install them twice.
         static INSTALLED: AtomicBool = AtomicBool::new(false);
-        if !INSTALLED.swap(true, Ordering::Relaxed) {
+        if !INSTALLED.load(Ordering::Acquire) {
             sys::fork::around(prepare, parent, child);
+            INSTALLED.store(true, Ordering::Release);
         }
         let mut hooks = HOOKS.lock();
         if !self.registered.swap(true, Ordering::Release) {
@@ -117,6 +119,9 @@ impl Generation {
 }
 
 extern "C" fn prepare() {
+    if !HELD.get().is_null() {
+        return; // They are installed twice, and this is the second call of one fork.
+    }
     // First: a holder of the gate may be about to take one of the others.
     let gate = GATE.write().unwrap_or_else(PoisonError::into_inner);
     let hooks = HOOKS.lock();

@@ -277,6 +277,8 @@ pub(crate) mod epoch {
     /// Notices forks from now on.
     fn prepare_for_forks() {
         static FORKS: OnFork = OnFork::new(|| {
+            // It is made by whoever asks first, while others wait, and a child would wait for ever for a lost thread.
+            crossbeam_epoch::default_collector();
             Box::new(|in_child| {
                 if in_child {
                     start_over();
@@ -302,6 +304,7 @@ pub(crate) mod epoch {
 
     /// Whether this thread is in a section.
     pub(crate) fn is_pinned() -> bool {
+        prepare_for_forks();
         crossbeam_epoch::is_pinned()
             || OWN.try_with(|own| own.borrow().iter().any(|own| own.handle.is_pinned())).unwrap_or(false)
     }
@@ -374,6 +377,8 @@ impl ThreadCells {
     fn may_ask() -> bool {
         WAS_SEEN.with(|seen| {
             if !seen.replace(true) {
+                // The numbers are given out under a lock of the crate's.
+                let _no_fork = super::fork::hold_off();
                 SEEN.get_or_default();
             }
             SEEN.get().is_some()
