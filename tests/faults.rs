@@ -98,7 +98,9 @@ fn forks_during_the_first_use<F: Flavor>() {
                 // for that, which it does not keep forks from.
                 let first = || {
                     ready.fetch_add(1, SeqCst);
-                    while !go.load(Relaxed) {}
+                    while !go.load(Relaxed) {
+                        std::hint::spin_loop();
+                    }
                     F::synchronize();
                     let r = Box::leak(Box::new(PercpuRef::builder().flavor(F::default()).build(|| {})));
                     drop(r.enter());
