@@ -130,10 +130,7 @@ fn forks_beside_freezers<F: Flavor>() {
         return;
     }
     let gate = Gate::builder().flavor(F::default()).build();
-    // The callback thread runs from here on, and the others below: a child of a process in which one is just starting
-    // can start none, for the standard library has a lock then.
-    drop(gate.freeze());
-    F::barrier();
+    start_callback_threads::<F>();
     let stop = AtomicBool::new(false);
     let ready = Barrier::new(4);
     thread::scope(|s| {
@@ -252,6 +249,15 @@ fn without_threads<F: Flavor>() {
     assert!(at("other released") < at("waited") && at("waited") < at("last") && at("nested") < at("last"), "{ran:?}");
 }
 
+/// So that none starts beside a fork: a thread that starts has a lock of the standard library's, and no thread starts in a
+/// child that was forked meanwhile. For the same reason tests have their threads `ready` before they fork.
+fn start_callback_threads<F: Flavor>() {
+    F::barrier();
+    let released = Tally::default();
+    PercpuRef::builder().flavor(F::default()).build(released.counter()).kill().unwrap();
+    eventually("it is released", || released.get() == 1);
+}
+
 /// Threads that count, kill, revive and open sections until they are told to end.
 fn with_traffic<F: Flavor>(body: impl FnOnce()) {
     set_report_hook(|_| {}); // Refs are dropped while they die, on purpose.
@@ -260,13 +266,7 @@ fn with_traffic<F: Flavor>(body: impl FnOnce()) {
     held.get();
     // What is queued is bounded: a child has to work all of it off.
     let (queued, done) = (AtomicUsize::new(0), Tally::default());
-    // No thread starts beside a fork, as below in `forks_beside_freezers`: the callback threads run from here on.
-    F::barrier();
-    held.kill_sync().unwrap();
-    held.resurrect().unwrap();
-    PercpuRef::builder().flavor(F::default()).build(done.counter()).kill().unwrap();
-    eventually("it is released", || done.get() == 1);
-    queued.fetch_add(1, Relaxed);
+    start_callback_threads::<F>();
     let ready = Barrier::new(5);
     thread::scope(|s| {
         for i in 0..4 {

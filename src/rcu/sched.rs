@@ -135,18 +135,18 @@ fn counters() -> &'static Queue {
 /// Each is slower than the one before it, and needs less from the system.
 const BACKENDS: [Backend; 3] = [Backend::Rseq, Backend::Membarrier, Backend::Fence];
 
-/// The first backend that `PERCPU_REF_BACKEND` lets this process use, in the order of [`BACKENDS`].
-fn first_allowed() -> usize {
+/// The first of [`BACKENDS`] that `PERCPU_REF_BACKEND` lets this process use.
+fn first_allowed() -> Backend {
     static FIRST: Found = Found::new();
-    FIRST.get_or(|| match std::env::var("PERCPU_REF_BACKEND").as_deref() {
+    BACKENDS[FIRST.get_or(|| match std::env::var("PERCPU_REF_BACKEND").as_deref() {
         Ok("fence") => 2,
         Ok("membarrier") => 1,
         _ => 0,
-    })
+    })]
 }
 
 pub(super) fn is_fence_asked_for() -> bool {
-    first_allowed() == 2
+    first_allowed() == Backend::Fence
 }
 
 impl Drop for SchedGuard {
@@ -190,12 +190,11 @@ impl Flavor for Sched {
 
     fn backend() -> Backend {
         static BACKEND: Found = Found::new();
-        let found = BACKEND.get_or(|| match first_allowed() {
-            0 if restartable::available() => 0,
-            0 | 1 if record::has_membarrier() => 1,
+        BACKENDS[BACKEND.get_or(|| match first_allowed() {
+            Backend::Rseq if restartable::available() => 0,
+            Backend::Rseq | Backend::Membarrier if record::has_membarrier() => 1,
             _ => 2,
-        });
-        BACKENDS[found]
+        })]
     }
 }
 
