@@ -597,6 +597,30 @@ in_both_flavours! {
         assert_eq!((before.rung(), after.rung(), is_open(&gate)), (1, 1, true));
     }
 
+    fn what_a_second_panic_carries_takes_no_wake_either<F>() {
+        struct Carries;
+        impl Drop for Carries {
+            fn drop(&mut self) {
+                panic!("in the drop of what a panic carries");
+            }
+        }
+        struct SecondBomb;
+        impl Wake for SecondBomb {
+            fn wake(self: Arc<Self>) {
+                std::panic::panic_any(Carries);
+            }
+        }
+        let gate = gate::<F>();
+        let frozen = gate.freeze();
+        let (after, after_waker) = bell();
+        let (mut one, mut two, mut three) = (gate.enter_async(), gate.enter_async(), gate.enter_async());
+        assert!(poll(&mut one, &Waker::from(Arc::new(Bomb))).is_pending());
+        assert!(poll(&mut two, &Waker::from(Arc::new(SecondBomb))).is_pending());
+        assert!(poll(&mut three, &after_waker).is_pending());
+        assert!(panics(|| drop(frozen)));
+        assert_eq!((after.rung(), is_open(&gate)), (1, true));
+    }
+
     fn tasks_pass_through_freezes_and_stop_when_the_gate_closes<F>() {
         const CYCLES: usize = 50;
         let gate = shared::<F>();

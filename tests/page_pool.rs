@@ -236,6 +236,7 @@ tests! {
         }
         drop(page);
         eventually("the second waker", || flags[1].0.load(SeqCst));
+        eventually("the report, which comes after all are woken", || !common::reports_on(&name).is_empty());
         assert_eq!(common::reports_on(&name).len(), 1);
     }
 

@@ -4,7 +4,7 @@
 //! program's code. What comes out is woken or dropped after the lock.
 
 use std::collections::BTreeMap;
-use std::mem::{replace, take};
+use std::mem::{forget, replace, take};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
 
@@ -52,8 +52,12 @@ impl WakeAll {
     pub(crate) fn wake(self) {
         let mut first = None;
         for waker in self.0.into_values() {
-            let woken = catch_unwind(AssertUnwindSafe(|| waker.wake()));
-            first = first.or(woken.err());
+            match catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+                Err(panic) if first.is_none() => first = Some(panic),
+                // What a panic carries may panic as it drops.
+                Err(panic) => forget(panic),
+                Ok(()) => {}
+            }
         }
         if let Some(panic) = first {
             resume_unwind(panic);
