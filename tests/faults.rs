@@ -8,7 +8,7 @@ use common::process::{FORKS, address_space, fork, limit, no_more_threads, refuse
 use common::{
     Backend, Dice, Flavor, MOMENT, OnDrop, Plain, Sched, Tally, eventually, in_children, patience, soon, together,
 };
-use percpu_ref::{Closed, Gate, OutOfMemory, Owner, PercpuRef, RcuCell, Start, set_report_hook};
+use percpu_ref::{Closed, Gate, OutOfMemory, Owner, PercpuRef, RcuCell, ReportKind, Start, set_report_hook};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -603,9 +603,36 @@ in_children! {
         counts_exactly();
     }
 
-    fn an_unknown_backend_is_no_backend("PERCPU_REF_BACKEND" = "rseqq") {
-        assert_ne!(Sched::backend(), Backend::Epoch);
+    fn an_unknown_backend_is_reported_once_and_the_best_is_used("PERCPU_REF_BACKEND" = "rseqq") {
+        let reports = Arc::new(Mutex::new(Vec::new()));
+        set_report_hook({
+            let reports = Arc::clone(&reports);
+            move |report| reports.lock().unwrap().push((report.name().map(str::to_owned), report.kind().clone(), report.to_string()))
+        });
+        let first = PercpuRef::builder().flavor(Plain).build(|| {});
+        let expected = "PERCPU_REF_BACKEND is `rseqq`, not rseq, membarrier or fence: the best of them is used";
+        let expected = [(None, ReportKind::UnknownBackend("rseqq".into()), expected.to_owned())];
+        assert_eq!(*reports.lock().unwrap(), expected);
         counts_exactly();
+        Sched::synchronize();
+        assert_eq!(*reports.lock().unwrap(), expected);
+        first.kill_sync().unwrap();
+    }
+
+    fn an_unknown_backend_is_reported_to_who_has_no_ref("PERCPU_REF_BACKEND" = "Fence") {
+        let (tell, told) = mpsc::channel();
+        set_report_hook(move |report| tell.send(report.kind().clone()).unwrap());
+        Sched::call(|| {});
+        assert_eq!(told.try_recv(), Ok(ReportKind::UnknownBackend("Fence".into())));
+        Sched::barrier();
+        assert!(told.try_recv().is_err(), "once");
+    }
+
+    fn no_backend_asked_for_is_not_reported("PERCPU_REF_BACKEND" = "") {
+        let (tell, told) = mpsc::channel();
+        set_report_hook(move |report| tell.send(report.clone()).unwrap());
+        counts_exactly();
+        assert_eq!(told.try_recv().ok(), None);
     }
 
     fn out_of_memory_is_an_error_and_the_others_go_on_sched() {

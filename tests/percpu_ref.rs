@@ -817,10 +817,8 @@ in_both_flavours! {
         r.get_many(41);
         r.kill_sync().unwrap();
         let out = r.wait_zero_timeout(Duration::from_millis(1)).unwrap_err();
-        // With the feature `track`, lines about the holders follow.
-        let first_line = "ref `the pool` still has 41 references out";
-        assert_eq!(out.to_string().split_at(first_line.len()).0, first_line);
-        assert_eq!(out.to_string() == first_line, out.holders().is_empty());
+        // A line about the holders follows.
+        assert_eq!(out.to_string().lines().next(), Some("ref `the pool` still has 41 references out"));
         r.put_many(41);
         assert_eq!(r.wait_zero_timeout(Duration::ZERO), Ok(()));
         assert_eq!(r.wait_zero_timeout(Duration::MAX), Ok(()));
@@ -1306,7 +1304,7 @@ tests! {
         is(&ReviveError::StillReferenced, "wait_zero");
         is(&ReviveError::Released, "reinit");
         let r = PercpuRef::new(|| {});
-        is(&r.wait_zero_timeout(Duration::ZERO).unwrap_err(), "1 reference out");
+        is(&r.wait_zero_timeout(Duration::ZERO).unwrap_err(), "has not been killed");
         r.kill_sync().unwrap();
     }
 }

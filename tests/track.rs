@@ -328,6 +328,20 @@ tests! {
         drain.wait();
     }
 
+    fn a_clone_that_the_standard_library_makes_says_so() {
+        let owner = Owner::new(7);
+        let shared = Some(Owner::share(&owner));
+        let clone = shared.clone();
+        drop(shared);
+        let out = Owner::outstanding(&owner);
+        let of_handle = out.holders().iter().find(|holding| holding.kind() == Handle).unwrap();
+        // Its sources were elsewhere when it was built; or they are installed here, and then their place says it.
+        let of_std = of_handle.place().unwrap().file().starts_with("/rustc/");
+        assert_eq!(of_handle.to_string().contains(" (the standard library, on behalf of its caller), taken "), of_std);
+        assert_ne!(of_handle.place().unwrap().file(), file!());
+        drop(clone);
+    }
+
     fn what_is_told_names_the_line() {
         let r = new::<Sched>();
         let guard = r.enter(); let line = line!();

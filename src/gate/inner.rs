@@ -81,6 +81,7 @@ pub(super) struct Inner<F> {
 
 impl<F: Flavor> Host for Inner<F> {
     type Flavor = F;
+    const WHAT: &'static str = "a `Gate`";
 
     #[inline(always)]
     fn core(&self) -> &Core {
@@ -241,8 +242,8 @@ impl<F: Flavor> Inner<F> {
     /// Blocks until nobody is inside; the caller has a share. An error: the time is up, or it will never be so.
     pub(super) fn wait_until_drained(&self, limit: Option<Duration>) -> Result<(), Outstanding> {
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
-        self.core.wait::<F>(Wait::Zero, deadline, || self.is_drained() || self.core.is_saturated());
-        if self.is_drained() { Ok(()) } else { Err(self.core.outstanding_of_users()) }
+        self.core.wait::<Self>(Wait::Zero, deadline, || self.is_drained() || self.core.is_saturated());
+        if self.is_drained() { Ok(()) } else { Err(self.core.outstanding_of_users::<Self>()) }
     }
 
     /// Whether nobody is inside, after the grace period; the caller has a share.
@@ -274,7 +275,7 @@ impl<F: Flavor> Inner<F> {
         if self.is_closed() {
             return Err(Closed);
         }
-        self.core.assert_may_wait::<F>("enter_wait");
+        self.core.assert_may_wait::<Self>("enter_wait");
         F::kick();
         about_to_block();
         let mut inside = false;

@@ -160,6 +160,7 @@ impl<F: Flavor> Gate<F> {
     /// }
     /// ```
     #[inline]
+    #[must_use = "you have left again at once unless the pass is kept"]
     #[cfg_attr(feature = "track", track_caller)]
     pub fn enter(&self) -> Option<Pass<'_, F>> {
         let (inner, origin) = (&*self.inner, Origin::here());
@@ -184,6 +185,7 @@ impl<F: Flavor> Gate<F> {
     /// std::thread::spawn(move || drop(pass)).join().unwrap();
     /// ```
     #[inline]
+    #[must_use = "you have left again at once unless the pass is kept"]
     #[cfg_attr(feature = "track", track_caller)]
     pub fn enter_owned<H: Deref<Target = Self> + Clone>(gate: &H) -> Option<OwnedPass<H, F>> {
         // The clone may panic: the pass leaves then.
@@ -274,7 +276,7 @@ impl<F: Flavor> Gate<F> {
     /// assert!(gate.enter().is_some());
     /// ```
     pub fn freeze(&self) -> Frozen<'_, F> {
-        self.inner.core.assert_may_wait::<F>("freeze");
+        self.inner.core.assert_may_wait::<Inner<F>>("freeze");
         let (next, share) = self.begin();
         if let Some(next) = next {
             self.inner.finish_here(next);
@@ -314,7 +316,7 @@ impl<F: Flavor> Gate<F> {
     /// assert!(gate.enter().is_some(), "it was called off");
     /// ```
     pub fn freeze_timeout(&self, limit: Duration) -> Result<Frozen<'_, F>, Outstanding> {
-        self.inner.core.assert_may_wait::<F>("freeze_timeout");
+        self.inner.core.assert_may_wait::<Inner<F>>("freeze_timeout");
         let (next, share) = self.begin();
         go_on(&self.inner, next);
         self.inner.wait_until_drained(Some(limit))?;
@@ -346,7 +348,7 @@ impl<F: Flavor> Gate<F> {
     /// assert!(gate.try_freeze().is_ok());
     /// ```
     pub fn try_freeze(&self) -> Result<Frozen<'_, F>, Outstanding> {
-        self.inner.core.assert_may_wait::<F>("try_freeze");
+        self.inner.core.assert_may_wait::<Inner<F>>("try_freeze");
         let (next, share) = self.begin();
         self.inner.finish_here(next.unwrap_or(Next::Nothing));
         self.inner.look_whether_drained()?;
@@ -485,7 +487,8 @@ impl<F: Flavor> Drop for Gate<F> {
         if DEBUG {
             match self.inside() {
                 0 => {}
-                n => Report::new(self.name(), ReportKind::DroppedWithReferences(n)).send(),
+                n => Report::new(Some(self.inner.core.subject::<Inner<F>>()), ReportKind::DroppedWithReferences(n))
+                    .send(),
             }
         }
     }

@@ -6,6 +6,7 @@ use super::frag::Frag;
 use super::life::{Hub, User};
 use super::page::{HubRef, Idle, NoPage, Owner, Page};
 use super::recycle::give_back_many;
+use crate::percpu_ref::count::Host;
 use crate::report::contain;
 use crate::track::Origin;
 use std::cell::Cell;
@@ -355,7 +356,7 @@ impl fmt::Debug for Allocator {
 fn refuse_foreign(hub: &HubRef, mut page: Idle) -> Result<Idle, Idle> {
     let mut is_foreign = false;
     if let Some(foreign) = &hub.config.foreign {
-        contain(|| hub.config.name.clone(), || is_foreign = foreign(page.bytes()));
+        contain(|| Some(hub.core().subject::<Hub>()), || is_foreign = foreign(page.bytes()));
     }
     if is_foreign { Ok(page) } else { Err(page) }
 }

@@ -75,6 +75,7 @@ struct Registered {
 
 impl Host for Hub {
     type Flavor = Sched;
+    const WHAT: &'static str = "a `PagePool`";
 
     #[inline(always)]
     fn core(&self) -> &Core {
@@ -293,7 +294,7 @@ impl Hub {
 
     fn outstanding(&self) -> Outstanding {
         let since = self.lock().since;
-        self.core.outstanding().with_since(since)
+        self.core.outstanding::<Self>().with_since(since)
     }
 }
 
@@ -320,7 +321,7 @@ struct Waiter {
 impl drain::Source<()> for Waiter {
     fn wait(&mut self, limit: Option<Duration>) -> Result<(), Outstanding> {
         let core = self.hub.core();
-        core.wait_zero::<Sched>(limit).map_err(|_| self.hub.outstanding())
+        core.wait_zero::<Hub>(limit).map_err(|_| self.hub.outstanding())
     }
 
     fn outstanding(&self) -> Outstanding {
@@ -342,7 +343,7 @@ impl drain::Source<()> for Waiter {
         }
         Sched::kick();
         if let Some(waited) = self.watch.get_or_insert_with(Watch::start).overdue() {
-            self.hub.core().report_stall::<Sched>(Wait::Zero, waited);
+            self.hub.core().report_stall::<Hub>(Wait::Zero, waited);
         }
         self.is_over()
     }

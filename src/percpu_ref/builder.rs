@@ -5,7 +5,7 @@ use super::count::{Cold, Core, flag, kind_for};
 use super::state::{BIAS, DEAD, FIRST};
 use super::{Inner, OutOfMemory, PercpuRef};
 use crate::percpu::Cells;
-use crate::rcu::{Flavor, Sched};
+use crate::rcu::{Flavor, Sched, check_what_is_asked_for};
 use crate::sync::{AtomicU8, AtomicU64, Event, Packed};
 use crate::track::Holders;
 use std::borrow::Cow;
@@ -173,6 +173,7 @@ impl<F: Flavor> Builder<F> {
 
     /// The count in the state asked for.
     pub(crate) fn try_core(self) -> Result<Core, OutOfMemory> {
+        check_what_is_asked_for();
         let (word, flags) = match self.start {
             Start::Percpu => (BIAS | FIRST, 0),
             Start::Atomic => (FIRST, flag::STICKY | flag::ALLOW_REINIT),

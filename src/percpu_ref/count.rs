@@ -11,7 +11,7 @@
 use super::state::{self, Got, MAX_N, Put, Region};
 use crate::percpu::{Cells, Kind};
 use crate::rcu::{Backend, Flavor};
-use crate::report::{Report, ReportKind, contain};
+use crate::report::{Report, ReportKind, Subject, contain};
 use crate::sync::{AtomicU8, AtomicU64, Event, Ordering, Packed, fence, order, within};
 use crate::trace::Step;
 use crate::track::Holders;
@@ -23,6 +23,9 @@ use std::sync::Arc;
 pub(crate) trait Host: Send + Sync + 'static {
     /// The flavour whose sections the count is touched in.
     type Flavor: Flavor;
+
+    /// What messages call one that has no name.
+    const WHAT: &'static str;
 
     /// The count.
     fn core(&self) -> &Core;
@@ -120,6 +123,11 @@ impl Core {
 
     pub(crate) fn name(&self) -> Option<Cow<'static, str>> {
         self.slow.lock().as_ref().and_then(|cold| cold.name.clone())
+    }
+
+    /// What a message about this count of an `H` is about.
+    pub(crate) fn subject<H: Host>(&self) -> Subject {
+        Subject::new(H::WHAT, self.name())
     }
 
     /// Announces that a release has returned, that a switch is over, or that neither will ever happen.
@@ -310,7 +318,7 @@ impl Core {
         self.saturate();
         if self.flags().fetch_or(flag::MISUSED, Ordering::Relaxed) & flag::MISUSED == 0 {
             self.slow.side.notify_all();
-            Report::new(self.name(), kind).send();
+            Report::new(Some(Subject::new("a ref", self.name())), kind).send();
         }
     }
 }
@@ -403,7 +411,7 @@ pub(super) fn release<H: Host>(host: &H) -> bool {
         core.misused(ReportKind::GetAfterRelease);
         return false;
     }
-    within(core.key(), || contain(|| core.name(), || host.release()));
+    within(core.key(), || contain(|| Some(core.subject::<H>()), || host.release()));
     core.tell::<H::Flavor>(Step::Release);
     // Release [W1]: pairs with Acquire [W2] in `wait_zero`: the waiter sees what `release` did.
     core.flags().fetch_xor(flag::RELEASED | flag::ODD_LIVES, order("W1", Ordering::Release));

@@ -1,8 +1,8 @@
 //! What can be wrong with a call, each with what to do about it.
 #![forbid(unsafe_code)]
 
+use crate::report::Subject;
 use crate::track::{Holding, List};
-use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::time::Instant;
@@ -113,7 +113,8 @@ impl Error for ReviveError {}
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outstanding {
-    pub(super) name: Option<Cow<'static, str>>,
+    pub(super) about: Subject,
+    pub(super) alive: bool,
     pub(super) count: u64,
     pub(super) saturated: bool,
     pub(super) holders: List,
@@ -134,7 +135,7 @@ impl Outstanding {
     /// # r.kill_sync().unwrap();
     /// ```
     pub fn name(&self) -> Option<&str> {
-        self.name.as_deref()
+        self.about.name()
     }
 
     /// How many references were out at the end of the wait, the first one, which a kill drops, included. 0: `release`
@@ -153,6 +154,22 @@ impl Outstanding {
     /// ```
     pub fn count(&self) -> u64 {
         self.count
+    }
+
+    /// Whether the ref had been killed. A live one is never released, however long anybody waits.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::PercpuRef;
+    /// use std::time::Duration;
+    ///
+    /// let r = PercpuRef::new(|| {});
+    /// let late = r.wait_zero_timeout(Duration::from_millis(1)).unwrap_err();
+    /// assert!(!late.is_dying(), "we forgot to kill it");
+    /// # r.kill_sync().unwrap();
+    /// ```
+    pub fn is_dying(&self) -> bool {
+        !self.alive
     }
 
     /// Who holds the references, with the feature `track`: one entry for each kind of holder and each place in the program
@@ -215,12 +232,12 @@ impl Outstanding {
 
 impl fmt::Display for Outstanding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.name {
-            Some(name) => write!(f, "ref `{name}` ")?,
-            None => f.write_str("a ref without a name ")?,
-        }
+        write!(f, "{} ", self.about)?;
         match self.count {
             _ if self.saturated => f.write_str("is saturated after misuse and will never be released"),
+            0 | 1 if self.alive => f.write_str("has not been killed; no reference is out but its first"),
+            2 if self.alive => f.write_str("has not been killed; 1 reference is out besides its first"),
+            n if self.alive => write!(f, "has not been killed; {} references are out besides its first", n - 1),
             0 => f.write_str("has no reference out, but its release has not returned"),
             1 => f.write_str("still has 1 reference out"),
             n => write!(f, "still has {n} references out"),
@@ -228,7 +245,8 @@ impl fmt::Display for Outstanding {
         if let Some(since) = self.since.filter(|_| !self.saturated) {
             write!(f, ", {:.1} s after its shutdown", since.elapsed().as_secs_f64())?;
         }
-        self.holders.fmt(f)
+        let of_users = if self.saturated { 0 } else { self.count.saturating_sub(u64::from(self.alive)) };
+        self.holders.told(of_users).fmt(f)
     }
 }
 

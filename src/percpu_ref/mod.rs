@@ -120,6 +120,7 @@ struct Inner<F> {
 
 impl<F: Flavor> Host for Inner<F> {
     type Flavor = F;
+    const WHAT: &'static str = "a ref";
 
     #[inline(always)]
     fn core(&self) -> &Core {
@@ -363,6 +364,7 @@ impl<F: Flavor> PercpuRef<F> {
     /// # r.kill_sync().unwrap();
     /// ```
     #[inline]
+    #[must_use = "the reference is put at once unless the guard is kept"]
     #[cfg_attr(feature = "track", track_caller)]
     pub fn enter(&self) -> Option<Ref<'_, F>> {
         let origin = Origin::here();
@@ -538,7 +540,7 @@ impl<F: Flavor> PercpuRef<F> {
     /// # r.kill_sync().unwrap();
     /// ```
     pub fn resurrect(&self) -> Result<(), ReviveError> {
-        self.inner.core.resurrect::<F>()
+        self.inner.core.resurrect::<Inner<F>>()
     }
 
     /// Begins a new life after `release` has returned: alive, with a first reference.
@@ -629,7 +631,7 @@ impl<F: Flavor> PercpuRef<F> {
     /// r.wait_zero();
     /// ```
     pub fn wait_zero(&self) {
-        if let Err(never) = self.inner.core.wait_zero::<F>(None) {
+        if let Err(never) = self.inner.core.wait_zero::<Inner<F>>(None) {
             panic!("{never}");
         }
     }
@@ -658,7 +660,7 @@ impl<F: Flavor> PercpuRef<F> {
     /// r.put();
     /// ```
     pub fn wait_zero_timeout(&self, d: Duration) -> Result<(), Outstanding> {
-        self.inner.core.wait_zero::<F>(Some(d))
+        self.inner.core.wait_zero::<Inner<F>>(Some(d))
     }
 
     /// Roughly how many references are out, the first one included; exact in atomic mode, and whenever nobody counts
@@ -692,13 +694,13 @@ impl<F: Flavor> PercpuRef<F> {
     /// # use percpu_ref::PercpuRef;
     /// let r = PercpuRef::builder().name("sessions").build(|| {});
     /// r.get();
-    /// println!("{}", r.outstanding()); // ref `sessions` still has 2 references out
+    /// println!("{}", r.outstanding()); // ref `sessions` has not been killed; 1 reference is out besides its first
     /// assert_eq!(r.outstanding().count(), 2, "ours and the first one");
     /// # r.put();
     /// # r.kill_sync().unwrap();
     /// ```
     pub fn outstanding(&self) -> Outstanding {
-        self.inner.core.outstanding()
+        self.inner.core.outstanding::<Inner<F>>()
     }
 
     /// The name given to the [builder](Builder::name).
@@ -749,6 +751,6 @@ impl<F: Flavor> Drop for PercpuRef<F> {
                 n => ReportKind::DroppedWithReferences(n),
             }
         };
-        Report::new(core.name(), kind).send();
+        Report::new(Some(core.subject::<Inner<F>>()), kind).send();
     }
 }

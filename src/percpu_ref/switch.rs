@@ -27,6 +27,7 @@ use crate::rcu::{Flavor, Sealed, about_to_block, assert_no_section};
 use crate::report::{ReportKind, Stall, Wait, Watch, contain};
 use crate::sync::{Ordering, Quiescent, is_within, order, within};
 use crate::trace::{self, Step};
+use std::fmt::{self, Display};
 use std::time::{Duration, Instant};
 
 /// What has to happen next, after the lock has been dropped.
@@ -146,11 +147,11 @@ impl Core {
     }
 
     /// Blocks until `done`, or until the deadline; the queues go on meanwhile.
-    pub(crate) fn wait<F: Flavor>(&self, what: Wait, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
+    pub(crate) fn wait<H: Host>(&self, what: Wait, deadline: Option<Instant>, done: impl Fn() -> bool) -> bool {
         if done() {
             return true;
         }
-        F::kick();
+        H::Flavor::kick();
         about_to_block();
         let mut watch = Watch::start();
         loop {
@@ -165,34 +166,36 @@ impl Core {
                 // Nobody has killed it, and waiting for that is in order: begin to count anew.
                 watch = Watch::start();
             } else if let Some(waited) = watch.overdue() {
-                self.report_stall::<F>(what, waited);
+                self.report_stall::<H>(what, waited);
             }
         }
     }
 
     /// Reports a wait that is overdue.
     #[cold]
-    pub(crate) fn report_stall<F: Flavor>(&self, what: Wait, waited: Duration) {
-        let out = self.outstanding();
-        let stall = Stall { references: out.count, holders: out.holders, ..Stall::new(what, F::NAME, waited) };
-        stall.send(out.name);
+    pub(crate) fn report_stall<H: Host>(&self, what: Wait, waited: Duration) {
+        let out = self.outstanding::<H>();
+        let stall = Stall::new(what, H::Flavor::NAME, waited);
+        let stall = Stall { references: out.count, holders: out.holders, ..stall };
+        stall.send(Some(out.about));
     }
 
-    fn wait_until_idle<F: Flavor>(&self) {
+    fn wait_until_idle<H: Host>(&self) {
         // Acquire [W4]: pairs with Release [W3] in `end_switch`.
-        self.wait::<F>(Wait::Switch, None, || self.flags().load(order("W4", Ordering::Acquire)) & flag::BUSY == 0);
+        self.wait::<H>(Wait::Switch, None, || self.flags().load(order("W4", Ordering::Acquire)) & flag::BUSY == 0);
     }
 
     /// Panics where a wait for this count could not end.
     #[track_caller]
-    pub(crate) fn assert_may_wait<F: Flavor>(&self, what: &str) {
-        assert_no_section::<F>(what);
-        assert!(!is_within(self.key()), "{what} inside a callback of the same ref would wait for itself");
+    pub(crate) fn assert_may_wait<H: Host>(&self, what: &str) {
+        let about = fmt::from_fn(|f| self.subject::<H>().fmt(f));
+        assert_no_section::<H::Flavor>(&format_args!("{what} of {about}"));
+        assert!(!is_within(self.key()), "{what} of {about} inside a callback of its own would wait for itself");
     }
 
     /// Blocks until `release` has returned. An error: the deadline has passed, or it never will.
-    pub(crate) fn wait_zero<F: Flavor>(&self, limit: Option<Duration>) -> Result<(), Outstanding> {
-        self.assert_may_wait::<F>("wait_zero");
+    pub(crate) fn wait_zero<H: Host>(&self, limit: Option<Duration>) -> Result<(), Outstanding> {
+        self.assert_may_wait::<H>("wait_zero");
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
         // Acquire [W2]: pairs with Release [W1] in `release`.
         let flags = || self.flags().load(order("W2", Ordering::Acquire));
@@ -203,19 +206,20 @@ impl Core {
         let released = |now: u8| now & flag::RELEASED != 0;
         let over = |now| another(now) || released(now);
         if !over(before) {
-            self.wait::<F>(Wait::Zero, deadline, || over(flags()) || self.is_saturated());
+            self.wait::<H>(Wait::Zero, deadline, || over(flags()) || self.is_saturated());
         }
         let now = flags();
         if another(now) || (released(now) && !self.is_saturated()) {
             return Ok(());
         }
-        Err(self.outstanding())
+        Err(self.outstanding::<H>())
     }
 
     /// What is out now.
-    pub(crate) fn outstanding(&self) -> Outstanding {
+    pub(crate) fn outstanding<H: Host>(&self) -> Outstanding {
         Outstanding {
-            name: self.name(),
+            about: self.subject::<H>(),
+            alive: !self.is_dying(),
             count: self.estimate().try_into().unwrap_or(0),
             saturated: self.is_saturated(),
             holders: self.holders.list(),
@@ -223,9 +227,9 @@ impl Core {
         }
     }
 
-    /// What users hold now: the same without the first reference.
-    pub(crate) fn outstanding_of_users(&self) -> Outstanding {
-        Outstanding { count: self.references_of_users(), ..self.outstanding() }
+    /// What users hold now: the same without the first reference, of which they need not know.
+    pub(crate) fn outstanding_of_users<H: Host>(&self) -> Outstanding {
+        Outstanding { alive: false, count: self.references_of_users(), ..self.outstanding::<H>() }
     }
 
     /// As [`PercpuRef::switch_to_percpu`](super::PercpuRef::switch_to_percpu).
@@ -244,7 +248,7 @@ impl Core {
     }
 
     /// As [`PercpuRef::resurrect`](super::PercpuRef::resurrect).
-    pub(super) fn resurrect<F: Flavor>(&self) -> Result<(), ReviveError> {
+    pub(super) fn resurrect<H: Host>(&self) -> Result<(), ReviveError> {
         let in_callback = is_within(self.key());
         let mut checked = in_callback;
         loop {
@@ -258,18 +262,18 @@ impl Core {
             }
             if !checked {
                 drop(cold);
-                assert_no_section::<F>("resurrect");
+                assert_no_section::<H::Flavor>(&"resurrect");
                 checked = true;
                 continue;
             }
             if self.has(flag::BUSY) && !in_callback {
                 drop(cold);
-                self.wait_until_idle::<F>();
+                self.wait_until_idle::<H>();
                 continue;
             }
             let opened = self.revive()?;
             drop(cold);
-            self.tell_alive::<F>(Step::Resurrect, opened);
+            self.tell_alive::<H::Flavor>(Step::Resurrect, opened);
             return Ok(());
         }
     }
@@ -359,10 +363,10 @@ pub(crate) fn finish_later<H: Handle>(handle: &H, next: Next) {
 pub(crate) fn finish_here<H: Host>(host: &H, next: Next) -> bool {
     match next {
         Next::Nothing => {
-            host.core().wait_until_idle::<H::Flavor>();
+            host.core().wait_until_idle::<H>();
             false
         }
-        Next::GracePeriod => finish(host, Some(H::Flavor::wait_for_counters(&|| host.core().name()))),
+        Next::GracePeriod => finish(host, Some(H::Flavor::wait_for_counters(&|| Some(host.core().subject::<H>())))),
         Next::Finish => finish(host, None),
     }
 }
@@ -393,7 +397,7 @@ fn finish<H: Host>(host: &H, quiescent: Option<Quiescent>) -> bool {
         }
         drop(cold);
         for confirm in confirms {
-            within(core.key(), || contain(|| core.name(), confirm));
+            within(core.key(), || contain(|| Some(core.subject::<H>()), confirm));
         }
     };
     core.slow.side.notify_all();
@@ -415,7 +419,7 @@ pub(crate) fn kill<H: Handle>(handle: &H, confirm: Option<Confirm>) -> Result<()
 /// As [`PercpuRef::kill_sync`](super::PercpuRef::kill_sync).
 pub(crate) fn kill_sync<H: Host>(host: &H) -> Result<(), AlreadyDying> {
     let core = host.core();
-    core.assert_may_wait::<H::Flavor>("kill_sync");
+    core.assert_may_wait::<H>("kill_sync");
     let next = core.begin_kill(None).map_err(|_| AlreadyDying)?;
     core.tell::<H::Flavor>(Step::Kill);
     let _released = finish_here(host, next);
@@ -436,7 +440,7 @@ pub(super) fn switch_to_atomic<H: Handle>(handle: &H, confirm: Confirm) {
 /// As [`PercpuRef::switch_to_atomic_sync`](super::PercpuRef::switch_to_atomic_sync).
 pub(super) fn switch_to_atomic_sync<H: Host>(host: &H) {
     let core = host.core();
-    core.assert_may_wait::<H::Flavor>("switch_to_atomic_sync");
+    core.assert_may_wait::<H>("switch_to_atomic_sync");
     loop {
         let next = {
             let mut cold = core.slow.lock();

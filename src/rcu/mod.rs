@@ -34,6 +34,7 @@ pub use sched::{Sched, SchedGuard};
 pub use stats::{GraceStats, Stats, stats};
 
 pub(crate) use callback::{about_to_block, is_in_call};
+pub(crate) use sched::check_what_is_asked_for;
 pub(crate) use sealed::Sealed;
 use suspects::Namer;
 
@@ -83,6 +84,7 @@ pub trait Flavor: Sealed + Copy + Default + Debug + Eq + Hash + Ord + Send + Syn
     /// drop(outer);
     /// drop(inner); // only now the section is over
     /// ```
+    #[must_use = "the section is over at once unless the guard is kept"]
     fn read_lock() -> Self::Guard;
 
     /// Waits for a grace period.
@@ -161,7 +163,8 @@ pub trait Flavor: Sealed + Copy + Default + Debug + Eq + Hash + Ord + Send + Syn
 /// What a flavour is built on in this process.
 ///
 /// `Sched` takes the first of `Rseq`, `Membarrier` and `Fence` that the system has, or, if the environment variable
-/// `PERCPU_REF_BACKEND` is `rseq`, `membarrier` or `fence`, the first from that one on.
+/// `PERCPU_REF_BACKEND` is `rseq`, `membarrier` or `fence`, the first from that one on. Anything else there is
+/// [reported](crate::set_report_hook) with the first ref, and changes nothing.
 ///
 /// # Examples
 /// ```
@@ -226,7 +229,7 @@ mod sealed {
 
 /// Panics inside a section of `F`: a wait for a grace period of `F` could never end there.
 #[track_caller]
-pub(crate) fn assert_no_section<F: Flavor>(what: &str) {
+pub(crate) fn assert_no_section<F: Flavor>(what: &dyn std::fmt::Display) {
     assert!(
         !F::is_in_section(),
         "{what} inside a {:?} read-side critical section of this thread would wait for itself",
@@ -236,7 +239,7 @@ pub(crate) fn assert_no_section<F: Flavor>(what: &str) {
 
 #[track_caller]
 fn assert_may_barrier<F: Flavor>() {
-    assert_no_section::<F>("barrier");
+    assert_no_section::<F>(&"barrier");
     assert!(!is_in_call(), "barrier inside a function given to call would wait for itself");
 }
 

@@ -41,6 +41,7 @@ pub struct Plain;
 /// let reader = Reader { section: Plain::read_lock() };
 /// drop(reader.section);
 /// ```
+#[must_use = "the section is over at once unless the guard is kept"]
 pub struct PlainGuard {
     guard: Option<epoch::Guard>,
     section: Section,
@@ -128,7 +129,7 @@ impl Flavor for Plain {
     }
 
     fn synchronize() {
-        super::assert_no_section::<Self>("synchronize");
+        super::assert_no_section::<Self>(&"synchronize");
         queue();
         wait(&nobody);
     }

@@ -9,8 +9,10 @@ use super::callback::{Queue, QueueKind, State};
 use super::grace::{self, Grace};
 use super::suspects::{Namer, nobody};
 use super::{Backend, Flavor, GraceStats, Sealed, record};
+use crate::report::{Report, ReportKind};
 use crate::sync::{Condvar, Found, Lane, Mutex, OnFork, Quiescent, global, restartable};
 use crate::track::{Origin, Section};
+use std::ffi::OsString;
 use std::marker::PhantomData;
 
 /// Sections have no fence: grace periods force one on every reader instead.
@@ -40,6 +42,7 @@ pub struct Sched;
 /// let reader = Reader { section: Sched::read_lock() };
 /// drop(reader.section);
 /// ```
+#[must_use = "the section is over at once unless the guard is kept"]
 pub struct SchedGuard {
     /// This thread's.
     record: &'static record::Record,
@@ -135,14 +138,36 @@ fn counters() -> &'static Queue {
 /// Each is slower than the one before it, and needs less from the system.
 const BACKENDS: [Backend; 3] = [Backend::Rseq, Backend::Membarrier, Backend::Fence];
 
-/// The first of [`BACKENDS`] that `PERCPU_REF_BACKEND` lets this process use.
+/// What `PERCPU_REF_BACKEND` calls them.
+const NAMES: [&str; 3] = ["rseq", "membarrier", "fence"];
+
+/// The first of [`BACKENDS`] that `PERCPU_REF_BACKEND` lets this process use; or what else that says, which lets it use all.
+fn asked_for() -> Result<usize, OsString> {
+    match std::env::var_os("PERCPU_REF_BACKEND").filter(|asked| !asked.is_empty()) {
+        Some(asked) => NAMES.iter().position(|name| asked == *name).ok_or(asked),
+        None => Ok(0),
+    }
+}
+
 fn first_allowed() -> Backend {
     static FIRST: Found = Found::new();
-    BACKENDS[FIRST.get_or(|| match std::env::var("PERCPU_REF_BACKEND").as_deref() {
-        Ok("fence") => 2,
-        Ok("membarrier") => 1,
-        _ => 0,
-    })]
+    BACKENDS[FIRST.get_or(|| asked_for().unwrap_or(0))]
+}
+
+/// Reports, once, that the program was asked for a backend that there is not. To be called where the program's own code
+/// may run: what finds a backend out may do so under a lock.
+pub(crate) fn check_what_is_asked_for() {
+    static CHECKED: Found = Found::new();
+    if CHECKED.get().is_some() {
+        return;
+    }
+    let unknown = asked_for().err();
+    if CHECKED.set(1)
+        && let Some(unknown) = unknown
+    {
+        let unknown = unknown.to_string_lossy().into_owned();
+        Report::new(None, ReportKind::UnknownBackend(unknown)).send();
+    }
 }
 
 pub(super) fn is_fence_asked_for() -> bool {
@@ -174,12 +199,14 @@ impl Flavor for Sched {
     }
 
     fn synchronize() {
-        super::assert_no_section::<Self>("synchronize");
+        super::assert_no_section::<Self>(&"synchronize");
+        check_what_is_asked_for();
         handle_forks();
         wait(&nobody);
     }
 
     fn call(f: impl FnOnce() + Send + 'static) {
+        check_what_is_asked_for();
         queue().call(Box::new(f));
     }
 

@@ -6,16 +6,15 @@
 
 use super::record::{self, Record};
 use super::{Sched, Sealed};
-use crate::report::{Stall, Watch};
+use crate::report::{Stall, Subject, Watch};
 use crate::sync::now;
-use std::borrow::Cow;
 use std::time::Instant;
 
-/// Tells the name of what a wait is about; asked when the wait is overdue.
-pub(crate) type Namer<'a> = &'a dyn Fn() -> Option<Cow<'static, str>>;
+/// Tells what a wait is about; asked when the wait is overdue.
+pub(crate) type Namer<'a> = &'a dyn Fn() -> Option<Subject>;
 
-/// For a wait that is about nothing with a name.
-pub(crate) fn nobody() -> Option<Cow<'static, str>> {
+/// For a wait that is about no ref.
+pub(crate) fn nobody() -> Option<Subject> {
     None
 }
 

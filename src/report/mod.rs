@@ -5,13 +5,14 @@
 //! [`stall`].
 
 mod stall;
+mod subject;
 
 pub use stall::{Reader, Stall, Wait, set_stall_after};
 pub(crate) use stall::{Watch, stalls};
+pub(crate) use subject::Subject;
 
 use crate::sync::{Mutex, OnFork, global};
 use crate::trace::{self, Severity};
-use std::borrow::Cow;
 use std::fmt;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -35,7 +36,8 @@ use std::sync::Arc;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    name: Option<Cow<'static, str>>,
+    /// `None`: it is about no ref.
+    about: Option<Subject>,
     kind: ReportKind,
 }
 
@@ -67,13 +69,16 @@ pub enum ReportKind {
     /// A ref was dropped while a switch was under way. Its callbacks still run. Only builds with debug assertions look
     /// for this.
     DroppedInSwitch,
+    /// `PERCPU_REF_BACKEND` names this, which is no [`Backend`](crate::rcu::Backend) that can be asked for. The best that
+    /// the system has is used.
+    UnknownBackend(String),
     /// A wait has lasted for longer than [`set_stall_after`] allows. It goes on.
     Stalled(Stall),
 }
 
 impl Report {
-    pub(crate) fn new(name: Option<Cow<'static, str>>, kind: ReportKind) -> Self {
-        Self { name, kind }
+    pub(crate) fn new(about: Option<Subject>, kind: ReportKind) -> Self {
+        Self { about, kind }
     }
 
     /// The name of the ref that this is about, if it has one.
@@ -83,7 +88,7 @@ impl Report {
     /// percpu_ref::set_report_hook(|report| eprintln!("{}: {report}", report.name().unwrap_or("some ref")));
     /// ```
     pub fn name(&self) -> Option<&str> {
-        self.name.as_deref()
+        self.about.as_ref()?.name()
     }
 
     /// What happened.
@@ -100,7 +105,7 @@ impl Report {
 
     fn severity(&self) -> Severity {
         match self.kind {
-            ReportKind::Stalled(_) | ReportKind::DroppedInSwitch => Severity::Warning,
+            ReportKind::Stalled(_) | ReportKind::DroppedInSwitch | ReportKind::UnknownBackend(_) => Severity::Warning,
             _ => Severity::Error,
         }
     }
@@ -120,11 +125,8 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.name, &self.kind) {
-            (Some(name), _) => write!(f, "ref `{name}`: ")?,
-            // Not about a ref, or about whichever waits for it.
-            (None, ReportKind::Stalled(stall)) if matches!(stall.wait(), Wait::GracePeriod | Wait::Callbacks) => {}
-            (None, _) => f.write_str("a ref without a name: ")?,
+        if let Some(about) = &self.about {
+            write!(f, "{about}: ")?;
         }
         match &self.kind {
             ReportKind::SurplusPut => {
@@ -142,6 +144,9 @@ impl fmt::Display for Report {
                 write!(f, "dropped with {n} references out, which can never be put")
             }
             ReportKind::DroppedInSwitch => f.write_str("dropped during a switch; its callbacks still run"),
+            ReportKind::UnknownBackend(asked) => {
+                write!(f, "PERCPU_REF_BACKEND is `{asked}`, not rseq, membarrier or fence: the best of them is used")
+            }
             ReportKind::Stalled(stall) => stall.fmt(f),
         }
     }
@@ -179,13 +184,13 @@ pub fn set_report_hook(hook: impl Fn(&Report) + Send + Sync + 'static) {
 }
 
 /// Runs a callback of the program, contains its panic and reports it.
-pub(crate) fn contain(name: impl FnOnce() -> Option<Cow<'static, str>>, callback: impl FnOnce()) {
+pub(crate) fn contain(about: impl FnOnce() -> Option<Subject>, callback: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(callback)) {
         let message = payload.downcast_ref::<&str>().map(|s| (*s).to_owned());
         let message = message.or_else(|| payload.downcast_ref::<String>().cloned());
         forget_payload(payload);
         let message = message.unwrap_or_else(|| "(no message)".to_owned());
-        Report::new(name(), ReportKind::CallbackPanicked(message)).send();
+        Report::new(about(), ReportKind::CallbackPanicked(message)).send();
     }
 }
 

@@ -7,10 +7,9 @@
 //!
 //! After the stall detector of RCU in Linux, kernel/rcu/tree_stall.h.
 
-use super::{Report, ReportKind};
+use super::{Report, ReportKind, Subject};
 use crate::sync::{AtomicU64, Identity, Ordering, global, now};
 use crate::track::{Holding, List, Section};
-use std::borrow::Cow;
 use std::fmt;
 use std::panic::Location;
 use std::time::{Duration, Instant};
@@ -81,10 +80,10 @@ impl Stall {
         Self { wait, flavor, waited, references: 0, callbacks: 0, readers: Vec::new(), holders: List::default() }
     }
 
-    /// Reports it, about the ref of this name.
-    pub(crate) fn send(self, name: Option<Cow<'static, str>>) {
+    /// Reports it; `about`: who waits, or whose references are waited for.
+    pub(crate) fn send(self, about: Option<Subject>) {
         STALLS.fetch_add(1, Ordering::Relaxed);
-        Report::new(name, ReportKind::Stalled(self)).send();
+        Report::new(about, ReportKind::Stalled(self)).send();
     }
 
     /// What is waited for.
@@ -135,7 +134,7 @@ impl fmt::Display for Stall {
             Wait::Callbacks => write!(f, "waited for {} callbacks of {flavor} for {waited:.1?}", self.callbacks)?,
         }
         self.readers.iter().try_for_each(|reader| write!(f, "\n  {reader}"))?;
-        self.holders.fmt(f)
+        self.holders.told(self.references).fmt(f)
     }
 }
 

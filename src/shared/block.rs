@@ -117,6 +117,7 @@ unsafe impl<F: Flavor> Sync for Header<F> {}
 
 impl<F: Flavor> Host for Header<F> {
     type Flavor = F;
+    const WHAT: &'static str = "an `Owner`";
 
     #[inline(always)]
     fn core(&self) -> &Core {
@@ -543,7 +544,7 @@ impl<T: ?Sized, F: Flavor> Root<T, F> {
 
     /// What is out now.
     pub(super) fn outstanding(&self) -> Outstanding {
-        self.header().core.outstanding()
+        self.header().core.outstanding::<Header<F>>()
     }
 
     /// Without the kill.
@@ -673,11 +674,11 @@ pub(super) struct Remains<T, F: Flavor> {
 
 impl<T: Send + Sync + 'static, F: Flavor> super::drain::Source<T> for Remains<T, F> {
     fn wait(&mut self, limit: Option<Duration>) -> Result<(), Outstanding> {
-        self.place.memory().header().core.wait_zero::<F>(limit)
+        self.place.memory().header().core.wait_zero::<Header<F>>(limit)
     }
 
     fn outstanding(&self) -> Outstanding {
-        self.place.memory().header().core.outstanding()
+        self.place.memory().header().core.outstanding::<Header<F>>()
     }
 
     fn poll(&mut self, waker: &Waker) -> bool {
@@ -693,7 +694,7 @@ impl<T: Send + Sync + 'static, F: Flavor> super::drain::Source<T> for Remains<T,
         }
         F::kick();
         if let Some(waited) = self.watch.get_or_insert_with(Watch::start).overdue() {
-            self.place.memory().header().core.report_stall::<F>(Wait::Zero, waited);
+            self.place.memory().header().core.report_stall::<Header<F>>(Wait::Zero, waited);
         }
         self.is_ready()
     }

@@ -248,7 +248,7 @@ impl<T: ?Sized + Send + Sync + 'static, F: Flavor> Owner<T, F> {
     ///
     /// let owner = Owner::new(5);
     /// let shared = Owner::share(&owner);
-    /// println!("{}", Owner::outstanding(&owner)); // a ref without a name still has 3 references out
+    /// println!("{}", Owner::outstanding(&owner)); // an `Owner` without a name has not been killed; 2 references are out...
     /// assert_eq!(Owner::outstanding(&owner).count(), 3);
     /// ```
     pub fn outstanding(this: &Self) -> Outstanding {

@@ -23,10 +23,10 @@ impl Found {
     /// The number; `find` looks if it is not known, and may do so more than once and at the same time.
     pub(crate) fn get_or(&self, find: impl FnOnce() -> usize) -> usize {
         self.get().unwrap_or_else(|| {
-            let found = find() + 1;
+            let found = find();
             // Release and Acquire: as in `get`.
-            match self.0.compare_exchange(0, found, Ordering::AcqRel, Ordering::Acquire) {
-                Ok(_) => found - 1,
+            match self.0.compare_exchange(0, found + 1, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => found,
                 Err(first) => first - 1,
             }
         })
@@ -35,5 +35,11 @@ impl Found {
     /// The same for a yes or no.
     pub(crate) fn is(&self, find: impl FnOnce() -> bool) -> bool {
         self.get_or(|| usize::from(find())) != 0
+    }
+
+    /// Makes the number known; false if one was.
+    pub(crate) fn set(&self, found: usize) -> bool {
+        // Release and Acquire: as in `get`.
+        self.0.compare_exchange(0, found + 1, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 }

@@ -68,6 +68,10 @@ impl fmt::Display for Holding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} by {:?} ", self.count, self.kind)?;
         match self.place {
+            // Where the standard library was built, its sources have no place of their own.
+            Some(place) if place.file().starts_with("/rustc/") => {
+                write!(f, "from {place} (the standard library, on behalf of its caller)")?;
+            }
             Some(place) => write!(f, "from {place}")?,
             None => f.write_str("from a place that could not be written down")?,
         }

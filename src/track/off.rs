@@ -65,12 +65,13 @@ impl List {
     pub(crate) fn unmatched_puts(&self) -> u64 {
         0
     }
-}
 
-/// Nothing to add.
-impl fmt::Display for List {
-    fn fmt(&self, _f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Ok(())
+    /// What to say of the holders of so many references.
+    pub(crate) fn told(&self, references: u64) -> impl fmt::Display {
+        fmt::from_fn(move |f| match references {
+            0 => Ok(()),
+            _ => f.write_str("\n  (the crate's feature `track` tells who took them, and where)"),
+        })
     }
 }
 

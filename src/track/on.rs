@@ -299,15 +299,17 @@ impl List {
     pub(crate) fn unmatched_puts(&self) -> u64 {
         self.unmatched
     }
-}
 
-/// A line for each.
-impl fmt::Display for List {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.holders.iter().try_for_each(|holding| write!(f, "\n  {holding}"))?;
-        match self.unmatched {
-            0 => Ok(()),
-            n => write!(f, "\n  ({n} puts by hand belong to none of the gets by hand: to forgotten guards, perhaps)"),
-        }
+    /// What to say of the holders of so many references: a line for each place.
+    pub(crate) fn told(&self, _references: u64) -> impl fmt::Display {
+        fmt::from_fn(|f| {
+            self.holders.iter().try_for_each(|holding| write!(f, "\n  {holding}"))?;
+            match self.unmatched {
+                0 => Ok(()),
+                n => {
+                    write!(f, "\n  ({n} puts by hand belong to none of the gets by hand: to forgotten guards, perhaps)")
+                }
+            }
+        })
     }
 }
