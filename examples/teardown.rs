@@ -14,6 +14,8 @@
 mod corpus;
 #[path = "teardown/counted.rs"]
 mod counted;
+#[path = "teardown/out.rs"]
+mod out;
 #[path = "teardown/table.rs"]
 mod table;
 
@@ -21,11 +23,13 @@ use clap::Parser;
 use corpus::{Corpus, Index};
 use counted::{ArcCount, Counted, Kind};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use out::Out;
 use percpu_ref::PercpuRef;
 use percpu_ref::rcu::{Flavor, Plain, Sched};
 use serde_json::json;
+use std::error::Error;
 use std::hint::black_box;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -41,7 +45,7 @@ struct Options {
     /// Threads that look words up [default: one a CPU, at least 2]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// How long to serve, all counts together
+    /// How long to serve, all counts together: more than 0
     #[arg(long, default_value_t = 9.0)]
     seconds: f64,
     /// The count to use; may be given more than once [default: all]
@@ -354,10 +358,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether the books balance; an error is about the options.
-fn work(options: &Options) -> Result<bool, String> {
+/// Whether the books balance; an error is about the options, or the output.
+fn work(options: &Options) -> Result<bool, Box<dyn Error>> {
     if !(options.seconds > 0.0 && options.seconds <= 86_400.0) {
-        return Err(format!("--seconds {} is not between 0 and 86400", options.seconds));
+        return Err(format!("--seconds {} does not do: more than 0, and at most 86400", options.seconds).into());
     }
     let cpus = thread::available_parallelism().map_or(2, usize::from);
     let threads = options.threads.map_or(cpus.clamp(2, 1024), usize::from);
@@ -366,7 +370,7 @@ fn work(options: &Options) -> Result<bool, String> {
     let corpus = Corpus::find(&path)?;
     let words = corpus.index().words();
     if words == 0 {
-        return Err(format!("the text files under {} have no words to index", path.display()));
+        return Err(format!("the text files under {} have no words to index", path.display()).into());
     }
     let kinds = if options.flavor.is_empty() { Kind::ALL.to_vec() } else { options.flavor.clone() };
     let time = Duration::from_secs_f64(options.seconds / kinds.len() as f64);
@@ -380,14 +384,19 @@ fn work(options: &Options) -> Result<bool, String> {
         }
     });
 
+    let mut out = Out::new();
     if !options.json {
-        println!(
-            "teardown: {words} words of {} files ({} KiB), {threads} threads on {cpus} CPUs, Sched on {:?}, Plain on {:?}\n",
-            corpus.files(),
+        writeln!(
+            out,
+            "teardown: {} of {} ({} KiB), {} on {}, Sched on {:?}, Plain on {:?}\n",
+            some(words, "word"),
+            some(corpus.files(), "file"),
             corpus.bytes / 1024,
+            some(threads, "thread"),
+            some(cpus, "CPU"),
             Sched::backend(),
             Plain::backend(),
-        );
+        )?;
     }
     let mut outcomes = Vec::new();
     for kind in kinds {
@@ -415,16 +424,18 @@ fn work(options: &Options) -> Result<bool, String> {
             "balance": mistakes.is_empty(),
             "counts": table::to_json(&outcomes),
         });
-        println!("{report:#}");
+        writeln!(out, "{report:#}")?;
     } else {
-        table::print(&outcomes, threads);
-        println!();
-        table::print_books(&outcomes);
-        println!();
+        table::print(&mut out, &outcomes, threads)?;
+        writeln!(out)?;
+        table::print_books(&mut out, &outcomes)?;
+        writeln!(out)?;
     }
     if mistakes.is_empty() {
         if !options.json {
-            println!("books balance");
+            let checked =
+                "as many puts as gets, one release for each index, and nobody in after the confirm or the release";
+            writeln!(out, "books balance: {checked}")?;
         }
         return Ok(true);
     }
@@ -432,6 +443,11 @@ fn work(options: &Options) -> Result<bool, String> {
         eprintln!("books do not balance: {why}");
     }
     Ok(false)
+}
+
+/// `1 file`, `2 files`.
+fn some(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// A bar on a terminal, nothing elsewhere.

@@ -2,6 +2,7 @@
 
 use crate::{Outcome, counted::Kind};
 use serde_json::{Value, json};
+use std::io::{self, Write};
 use std::time::Duration;
 
 /// Times, sorted.
@@ -19,18 +20,20 @@ impl Times {
         self.0.get(rank - 1).copied().unwrap_or_default()
     }
 
-    fn of_interest(&self) -> [Duration; 3] {
-        [self.at(50), self.at(99), self.at(100)]
+    /// Median, p99 and maximum. Of fewer than a hundred, no p99 can be told from the maximum.
+    fn of_interest(&self) -> [Option<Duration>; 3] {
+        [Some(self.at(50)), (self.0.len() >= 100).then(|| self.at(99)), Some(self.at(100))]
     }
 
     fn to_json(&self) -> Value {
-        let [median, p99, max] = self.of_interest().map(|time| time.as_nanos() as u64);
+        let [median, p99, max] = self.of_interest().map(|time| time.map(|time| time.as_nanos() as u64));
         json!({ "median_ns": median, "p99_ns": p99, "max_ns": max })
     }
 }
 
 /// At least three digits that count, in the unit that suits.
-fn human(time: Duration) -> String {
+fn human(time: Option<Duration>) -> String {
+    let Some(time) = time else { return "-".into() };
     match time.as_nanos() {
         nanos @ 0..1_000 => format!("{nanos} ns"),
         nanos @ 1_000..1_000_000 => format!("{:.1} us", nanos as f64 / 1e3),
@@ -66,7 +69,7 @@ const HEAD: [&str; 11] = [
 ];
 
 /// Prints the table, and what its columns mean.
-pub(crate) fn print(outcomes: &[(Kind, Outcome)], threads: usize) {
+pub(crate) fn print(out: &mut impl Write, outcomes: &[(Kind, Outcome)], threads: usize) -> io::Result<()> {
     let mut rows = vec![HEAD.map(String::from).to_vec()];
     for (kind, outcome) in outcomes {
         let [confirm, confirm_p99, confirm_max] = outcome.confirm.of_interest().map(human);
@@ -92,19 +95,21 @@ pub(crate) fn print(outcomes: &[(Kind, Outcome)], threads: usize) {
             0 | 1 => format!("{cell:<width$}"),
             _ => format!("{cell:>width$}"),
         });
-        println!("  {}", cells.collect::<Vec<_>>().join("  ").trim_end());
+        writeln!(out, "  {}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
         if i == 0 {
-            println!("  {}", "-".repeat(widths.iter().sum::<usize>() + 2 * (widths.len() - 1)));
+            writeln!(out, "  {}", "-".repeat(widths.iter().sum::<usize>() + 2 * (widths.len() - 1)))?;
         }
     }
-    println!();
-    println!(
-        "  alone, all threads  one get and put on the live index in a tight loop: one thread, and {threads} at once"
-    );
-    println!("  kill to confirm     from the kill until nobody gets in any more (median, p99, max)");
-    println!(
-        "  kill to release     from the kill until the last look-up is out and the index released (median, p99, max)"
-    );
+    writeln!(
+        out,
+        "
+  alone, all threads  one get and put on the live index in a tight loop: one thread, and {threads} at once
+  kill to confirm     from the kill until nobody gets in any more (median, p99, max). Arc: a flag that each newcomer
+                      looks at. The others: no flag, but a grace period, which another thread waits for; with every
+                      CPU busy looking up, that thread has to be scheduled first. `kill_sync` waits for it in place
+  kill to release     from the kill until the last look-up is out and the index released (median, p99, max)
+  p99                 only of a hundred teardowns or more"
+    )
 }
 
 /// The same as JSON.
@@ -137,10 +142,11 @@ pub(crate) fn to_json(outcomes: &[(Kind, Outcome)]) -> Value {
 }
 
 /// What the books say: one line for each count.
-pub(crate) fn print_books(outcomes: &[(Kind, Outcome)]) {
+pub(crate) fn print_books(out: &mut impl Write, outcomes: &[(Kind, Outcome)]) -> io::Result<()> {
     for (kind, outcome) in outcomes {
         let books = &outcome.books;
-        println!(
+        writeln!(
+            out,
             "  {:<6} {} gets, {} puts; {} indexes, {} releases; {} entered after confirm, {} used after release",
             kind.name(),
             grouped(books.gets),
@@ -149,6 +155,7 @@ pub(crate) fn print_books(outcomes: &[(Kind, Outcome)]) {
             outcome.releases,
             books.late,
             books.dead
-        );
+        )?;
     }
+    Ok(())
 }

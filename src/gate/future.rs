@@ -15,9 +15,24 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// The future of [`Gate::enter_async`], where there is an example.
+/// The future of [`Gate::enter_async`].
 ///
 /// Dropping it before it is ready enters nothing.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::{Closed, Gate};
+///
+/// async fn handle(gate: &Gate) -> Result<(), Closed> {
+///     let entering = gate.enter_async();
+///     let _pass = entering.await?;
+///     // Nobody freezes the gate meanwhile.
+///     Ok(())
+/// }
+/// # let gate = Gate::new();
+/// # let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+/// # assert_eq!(std::pin::pin!(handle(&gate)).poll(&mut cx), std::task::Poll::Ready(Ok(())));
+/// ```
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Entering<'a, F: Flavor = Sched> {
     gate: &'a Gate<F>,
@@ -53,13 +68,30 @@ impl<F: Flavor> fmt::Debug for Entering<'_, F> {
     }
 }
 
-/// The future of [`Gate::freeze_async`], where there is an example.
+/// The future of [`Gate::freeze_async`].
 ///
 /// It takes its share when it is first polled; from then on nobody new gets in. Dropping it before it is ready gives the
 /// share back.
 ///
 /// # Panics
 /// When it is polled after it was ready.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::Gate;
+///
+/// async fn rotate(gate: &Gate, log: &mut Vec<String>) {
+///     let freezing = gate.freeze_async();
+///     let _frozen = freezing.await;
+///     log.clear(); // nobody is inside
+/// }
+/// # let (gate, mut log) = (Gate::new(), vec![String::new()]);
+/// # let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+/// # let mut rotate = Box::pin(rotate(&gate, &mut log));
+/// # while rotate.as_mut().poll(&mut cx).is_pending() {}
+/// # drop(rotate);
+/// # assert!(log.is_empty());
+/// ```
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Freezing<'a, F: Flavor = Sched> {
     gate: &'a Gate<F>,

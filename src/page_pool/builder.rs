@@ -14,8 +14,24 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
 /// The largest page, in bytes.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::page_pool::{MAX_PAGE_SIZE, PagePool};
+///
+/// assert!(PagePool::builder().page_size(MAX_PAGE_SIZE).build().is_ok());
+/// assert!(PagePool::builder().page_size(2 * MAX_PAGE_SIZE).build().is_err());
+/// ```
 pub const MAX_PAGE_SIZE: usize = BLOCK / 2;
 /// The largest ring: the kernel's limit.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::page_pool::{MAX_RING, PagePool};
+///
+/// assert!(PagePool::builder().ring(MAX_RING).build().is_ok());
+/// assert!(PagePool::builder().ring(MAX_RING + 1).build().is_err());
+/// ```
 pub const MAX_RING: usize = 16_384;
 
 /// Makes a [`PagePool`]; from [`PagePool::builder`].
@@ -73,6 +89,15 @@ impl PoolBuilder {
     }
 
     /// Bytes in a page: a power of two up to [`MAX_PAGE_SIZE`]; 4096 unless told otherwise.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::page_pool::PagePool;
+    ///
+    /// let pool = PagePool::builder().page_size(64 << 10).build()?;
+    /// assert_eq!(pool.alloc()?.len(), 64 << 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn page_size(mut self, bytes: usize) -> Self {
         self.page_size = bytes;
         self
@@ -80,6 +105,17 @@ impl PoolBuilder {
 
     /// The most pages that the cache of an [`Allocator`](super::Allocator) holds: from the [`refill`](Self::refill) to
     /// 4096; 128 unless told otherwise.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::page_pool::PagePool;
+    ///
+    /// // An owner that bursts to 200 pages takes them from its cache, once it has had them.
+    /// let pool = PagePool::builder().cache(256).build()?;
+    /// let error = PagePool::builder().cache(32).refill(64).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "cache is 32, but has to be from 64 to 4096");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn cache(mut self, pages: usize) -> Self {
         self.cache = pages;
         self
@@ -87,6 +123,17 @@ impl PoolBuilder {
 
     /// How many pages move at once between a cache and the ring: from 1 to the [`cache`](Self::cache); 64 unless told
     /// otherwise.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::page_pool::PagePool;
+    ///
+    /// // Few pages for each owner: a ring of small moves.
+    /// let pool = PagePool::builder().cache(16).refill(8).build()?;
+    /// let error = PagePool::builder().refill(0).build().unwrap_err();
+    /// assert_eq!(error.to_string(), "refill is 0, but has to be from 1 to 4096");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn refill(mut self, pages: usize) -> Self {
         self.refill = pages;
         self
@@ -94,6 +141,18 @@ impl PoolBuilder {
 
     /// The capacity of the ring: up to [`MAX_RING`]; 1024 unless told otherwise. With 0, every page that is dropped goes
     /// home at once.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::page_pool::PagePool;
+    ///
+    /// let pool = PagePool::builder().ring(0).build()?;
+    /// let page = pool.alloc()?;
+    /// drop(page);
+    /// assert_eq!(pool.in_flight(), 0);
+    /// assert_eq!(pool.stats().ring, 0, "it went home");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn ring(mut self, pages: usize) -> Self {
         self.ring = pages;
         self
@@ -101,24 +160,66 @@ impl PoolBuilder {
 
     /// The most pages that may be anywhere but home: in use, in caches and in the ring. At least 1; as many as there is
     /// memory for, unless told otherwise.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::page_pool::{AllocError, PagePool};
+    ///
+    /// let pool = PagePool::builder().max_pages(2).build()?;
+    /// let pages = [pool.alloc()?, pool.alloc()?];
+    /// assert_eq!(pool.alloc().unwrap_err(), AllocError::Exhausted);
+    /// drop(pages);
+    /// assert!(pool.alloc().is_ok());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn max_pages(mut self, pages: usize) -> Self {
         self.max_pages = pages;
         self
     }
 
     /// Whether a page is zeroed when its user gives it back, so that the next one cannot see what he left in it.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::page_pool::PagePool;
+    ///
+    /// let pool = PagePool::builder().zero_on_recycle(true).build()?;
+    /// let mut page = pool.alloc()?;
+    /// page.fill(7); // a secret
+    /// drop(page);
+    /// assert!(pool.alloc()?.iter().all(|byte| *byte == 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn zero_on_recycle(mut self, zero: bool) -> Self {
         self.zero_on_recycle = zero;
         self
     }
 
     /// Whether the system is asked for huge pages under the blocks, which are 2 MiB. It need not have any.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::page_pool::PagePool;
+    ///
+    /// let pool = PagePool::builder().huge_pages(true).page_size(256 << 10).build()?;
+    /// drop(pool.alloc()?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn huge_pages(mut self, huge: bool) -> Self {
         self.huge_pages = huge;
         self
     }
 
     /// A name for errors, for [`Outstanding`](crate::Outstanding) and for `Debug`.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::page_pool::PagePool;
+    ///
+    /// let pool = PagePool::builder().name("rx 0").build()?;
+    /// assert_eq!(pool.shutdown().outstanding().name(), Some("rx 0"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.name = Some(name.into());
         self
@@ -154,6 +255,15 @@ impl PoolBuilder {
     ///
     /// # Errors
     /// [`BuildError`] names the first field that is wrong, and the range that its value has to be in.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::page_pool::PagePool;
+    ///
+    /// let pool = PagePool::builder().max_pages(1000).build()?;
+    /// assert_eq!(pool.mapped_bytes(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn build(self) -> Result<PagePool, BuildError> {
         let Self { page_size, cache, refill, ring, max_pages, zero_on_recycle, huge_pages, name, foreign } = self;
         in_range("page_size", page_size, 1..=MAX_PAGE_SIZE)?;

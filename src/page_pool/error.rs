@@ -82,6 +82,14 @@ pub enum BuildError {
 
 impl BuildError {
     /// The field that is wrong.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::page_pool::PagePool;
+    ///
+    /// let error = PagePool::builder().max_pages(0).build().unwrap_err();
+    /// assert_eq!(error.field(), Some("max_pages"));
+    /// ```
     pub fn field(&self) -> Option<&'static str> {
         match self {
             Self::OutOfRange { field, .. } | Self::NotAPowerOfTwo { field, .. } => Some(field),
@@ -90,6 +98,14 @@ impl BuildError {
     }
 
     /// The range that its value has to be in.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::page_pool::PagePool;
+    ///
+    /// let error = PagePool::builder().ring(1 << 20).build().unwrap_err();
+    /// assert_eq!(error.allowed(), Some(0..=16_384));
+    /// ```
     pub fn allowed(&self) -> Option<RangeInclusive<usize>> {
         match self {
             Self::OutOfRange { allowed, .. } | Self::NotAPowerOfTwo { allowed, .. } => Some(allowed.clone()),

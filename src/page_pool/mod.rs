@@ -266,6 +266,14 @@ impl PagePool {
     }
 
     /// Bytes in a page.
+    ///
+    /// # Examples
+    /// ```
+    /// # use percpu_ref::page_pool::PagePool;
+    /// let pool = PagePool::builder().page_size(2048).build()?;
+    /// assert_eq!(pool.page_size(), 2048);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn page_size(&self) -> usize {
         self.hub().config.page_size
     }

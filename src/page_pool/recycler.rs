@@ -47,6 +47,17 @@ impl Recycler {
     ///
     /// # Context
     /// Any thread. Does not block.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::page_pool::PagePool;
+    ///
+    /// let pool = PagePool::builder().build()?;
+    /// let mut recycler = pool.recycler();
+    /// recycler.recycle(pool.alloc()?);
+    /// assert_eq!(pool.in_flight(), 1, "it is not back yet");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline]
     pub fn recycle(&mut self, page: Page) {
         let mut page = page.into_idle();
@@ -64,6 +75,18 @@ impl Recycler {
     ///
     /// # Context
     /// As [`recycle`](Self::recycle).
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::page_pool::PagePool;
+    ///
+    /// let pool = PagePool::builder().build()?;
+    /// let mut recycler = pool.recycler();
+    /// recycler.recycle(pool.alloc()?);
+    /// recycler.flush(); // before this thread sleeps
+    /// assert_eq!(pool.in_flight(), 0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[inline(never)]
     pub fn flush(&mut self) {
         if !self.staged.is_empty() {

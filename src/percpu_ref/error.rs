@@ -198,12 +198,39 @@ impl Outstanding {
 
     /// With the feature `track`: how many puts by hand found no get by hand to take off the list. A guard that was forgotten
     /// and then put by hand is still listed, and counted here.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::PercpuRef;
+    ///
+    /// let r = PercpuRef::new(|| {});
+    /// std::mem::forget(r.enter()); // a guard that is never dropped
+    /// r.put();
+    /// let tracked = cfg!(feature = "track"); // of this example, which is compiled with and without
+    /// assert_eq!(r.outstanding().unmatched_puts(), u64::from(tracked));
+    /// # r.kill_sync().unwrap();
+    /// ```
     pub fn unmatched_puts(&self) -> u64 {
         self.holders.unmatched_puts()
     }
 
     /// When the teardown began, where that is known: for the [`Drain`](crate::Drain) of a
     /// [`PagePool`](crate::page_pool::PagePool), the moment of its first shutdown.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::page_pool::PagePool;
+    ///
+    /// let pool = PagePool::builder().build()?;
+    /// let page = pool.alloc()?;
+    /// let drain = pool.shutdown();
+    /// if let Some(began) = drain.outstanding().since() {
+    ///     println!("shutting down for {:?}", began.elapsed());
+    /// }
+    /// # drop(page);
+    /// # drain.wait();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn since(&self) -> Option<Instant> {
         self.since
     }

@@ -6,6 +6,23 @@ use super::raw;
 /// When the slots that were consumed become room for the producer.
 ///
 /// A batch is never longer than half of the ring: if it would be, slots are cleared one by one.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::ptr_ring::{Clearing, PtrRing};
+///
+/// // Batches of four; with the default, batches of two in so small a ring.
+/// let ring: PtrRing<_> = PtrRing::with_clearing(8, Clearing::Batch(4)).unwrap();
+/// for n in 0..8 {
+///     ring.produce(Box::new(n)).unwrap();
+/// }
+/// for _ in 0..3 {
+///     ring.consume();
+///     assert!(ring.produce(Box::new(0)).is_err(), "the batch is not complete");
+/// }
+/// ring.consume();
+/// assert!(ring.produce(Box::new(8)).is_ok());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Clearing {

@@ -82,6 +82,13 @@ use raw::{Batch, ConsumerSide, ProducerSide, Shape};
 use std::panic::RefUnwindSafe;
 
 /// The most slots that a ring can have: 2^28, which are 2 GiB of slots where a pointer has 64 bits.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::ptr_ring::{MAX_CAPACITY, PtrRing};
+///
+/// assert!(PtrRing::<Box<u8>>::new(MAX_CAPACITY + 1).is_err());
+/// ```
 pub const MAX_CAPACITY: usize = 1 << 28;
 
 /// A ring for any number of producers and consumers, with a lock for each side.

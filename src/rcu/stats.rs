@@ -9,6 +9,17 @@ use std::fmt;
 use std::time::Duration;
 
 /// What the grace periods of one kind, and the callbacks after them, have come to since the process began.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::rcu::{self, Flavor, GraceStats, Plain};
+///
+/// Plain::call(|| {});
+/// Plain::barrier();
+/// let GraceStats { callbacks_queued, callbacks_run, .. } = rcu::stats().plain;
+/// assert!(callbacks_run >= 1);
+/// println!("{} callbacks are waiting", callbacks_queued - callbacks_run);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GraceStats {
@@ -29,6 +40,19 @@ pub struct GraceStats {
 }
 
 /// What grace periods and callbacks have come to since the process began: from [`stats`].
+///
+/// # Examples
+/// ```
+/// use percpu_ref::PercpuRef;
+/// use percpu_ref::rcu::{self, Stats};
+///
+/// let r = PercpuRef::new(|| {});
+/// let before = rcu::stats();
+/// r.kill_sync().unwrap();
+/// let Stats { sched, sequences, .. } = rcu::stats();
+/// // Which of the two a kill waits for depends on the backend.
+/// assert!(sched.waits + sequences.waits > before.sched.waits + before.sequences.waits);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {

@@ -15,6 +15,16 @@ use std::panic::Location;
 use std::time::{Duration, Instant};
 
 /// What a [`Stall`] is a wait for.
+///
+/// # Examples
+/// ```
+/// use percpu_ref::{ReportKind, Wait, set_report_hook};
+///
+/// set_report_hook(|report| match report.kind() {
+///     ReportKind::Stalled(stall) if stall.wait() == Wait::GracePeriod => eprintln!("a reader is slow: {report}"),
+///     _ => eprintln!("{report}"),
+/// });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Wait {
@@ -87,38 +97,119 @@ impl Stall {
     }
 
     /// What is waited for.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::{ReportKind, set_report_hook};
+    ///
+    /// set_report_hook(|report| {
+    ///     if let ReportKind::Stalled(stall) = report.kind() {
+    ///         eprintln!("waiting for {:?}", stall.wait());
+    ///     }
+    /// });
+    /// ```
     pub fn wait(&self) -> Wait {
         self.wait
     }
 
     /// The flavour of the ref or of the grace period: `Plain` or `Sched`.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::{ReportKind, set_report_hook};
+    ///
+    /// set_report_hook(|report| {
+    ///     if let ReportKind::Stalled(stall) = report.kind() {
+    ///         eprintln!("in the way of {}", stall.flavor()); // Sched
+    ///     }
+    /// });
+    /// ```
     pub fn flavor(&self) -> &'static str {
         self.flavor
     }
 
     /// How long the wait had lasted when it was reported.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::{ReportKind, set_report_hook};
+    ///
+    /// set_report_hook(|report| {
+    ///     if let ReportKind::Stalled(stall) = report.kind() {
+    ///         eprintln!("for {:?} so far", stall.waited());
+    ///     }
+    /// });
+    /// ```
     pub fn waited(&self) -> Duration {
         self.waited
     }
 
     /// How many references were out: for a wait for a ref.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::{ReportKind, set_report_hook};
+    ///
+    /// set_report_hook(|report| {
+    ///     if let ReportKind::Stalled(stall) = report.kind() {
+    ///         eprintln!("{} references are out", stall.references());
+    ///     }
+    /// });
+    /// ```
     pub fn references(&self) -> u64 {
         self.references
     }
 
     /// How many functions given to [`call`](crate::rcu::Flavor::call) had not returned: for a wait for those.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::{ReportKind, set_report_hook};
+    ///
+    /// set_report_hook(|report| {
+    ///     if let ReportKind::Stalled(stall) = report.kind() {
+    ///         eprintln!("{} callbacks have not returned", stall.callbacks());
+    ///     }
+    /// });
+    /// ```
     pub fn callbacks(&self) -> usize {
         self.callbacks
     }
 
     /// The threads whose sections hold a grace period up. Without the feature `track`, those of
     /// [`Sched`](crate::rcu::Sched) only: crossbeam-epoch does not tell who is pinned for [`Plain`](crate::rcu::Plain).
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::{ReportKind, set_report_hook};
+    ///
+    /// set_report_hook(|report| {
+    ///     if let ReportKind::Stalled(stall) = report.kind() {
+    ///         for reader in stall.readers() {
+    ///             eprintln!("{reader}");
+    ///         }
+    ///     }
+    /// });
+    /// ```
     pub fn readers(&self) -> &[Reader] {
         &self.readers
     }
 
     /// Who held the references of a ref, as in [`Outstanding::holders`](crate::Outstanding::holders): empty unless the
     /// crate is built with the feature `track`.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::{ReportKind, set_report_hook};
+    ///
+    /// set_report_hook(|report| {
+    ///     if let ReportKind::Stalled(stall) = report.kind() {
+    ///         for holding in stall.holders() {
+    ///             eprintln!("{holding}");
+    ///         }
+    ///     }
+    /// });
+    /// ```
     pub fn holders(&self) -> &[Holding] {
         self.holders.holders()
     }
@@ -147,6 +238,18 @@ fn out(references: u64) -> impl fmt::Display {
 }
 
 /// A thread whose section holds up a grace period, in a [`Stall`].
+///
+/// # Examples
+/// ```
+/// use percpu_ref::{ReportKind, set_report_hook};
+///
+/// set_report_hook(|report| {
+///     let ReportKind::Stalled(stall) = report.kind() else { return };
+///     for reader in stall.readers() {
+///         eprintln!("{reader}"); // thread `reader` (thread 4711 of the system) has been in a section for...
+///     }
+/// });
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reader {
     pub(crate) who: Identity,
@@ -156,22 +259,72 @@ pub struct Reader {
 
 impl Reader {
     /// The name of the thread when it opened its first section: on Linux what the system knows of it, which is 15 bytes.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::{ReportKind, set_report_hook};
+    ///
+    /// set_report_hook(|report| {
+    ///     let ReportKind::Stalled(stall) = report.kind() else { return };
+    ///     for reader in stall.readers() {
+    ///         eprintln!("{}", reader.thread_name().unwrap_or("?"));
+    ///     }
+    /// });
+    /// ```
     pub fn thread_name(&self) -> Option<&str> {
         self.who.name.as_deref()
     }
 
     /// The system's number of the thread, as debuggers and `top -H` show it; on Linux.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::{ReportKind, set_report_hook};
+    ///
+    /// set_report_hook(|report| {
+    ///     let ReportKind::Stalled(stall) = report.kind() else { return };
+    ///     for reader in stall.readers() {
+    ///         eprintln!("gdb -p {}", reader.os_thread_id().unwrap_or(0));
+    ///     }
+    /// });
+    /// ```
     pub fn os_thread_id(&self) -> Option<u32> {
         self.who.os_id
     }
 
     /// For how long the waiter has found the thread in that same section, which may have begun earlier; with the feature
     /// `track`, the age of the section.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::{ReportKind, set_report_hook};
+    ///
+    /// set_report_hook(|report| {
+    ///     let ReportKind::Stalled(stall) = report.kind() else { return };
+    ///     for reader in stall.readers() {
+    ///         eprintln!("in one section for {:?} at least", reader.seen_for());
+    ///     }
+    /// });
+    /// ```
     pub fn seen_for(&self) -> Duration {
         self.since
     }
 
     /// Where the section began, with the feature `track`.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::{ReportKind, set_report_hook};
+    ///
+    /// set_report_hook(|report| {
+    ///     let ReportKind::Stalled(stall) = report.kind() else { return };
+    ///     for reader in stall.readers() {
+    ///         if let Some(place) = reader.place() {
+    ///             eprintln!("its section began at {place}");
+    ///         }
+    ///     }
+    /// });
+    /// ```
     pub fn place(&self) -> Option<&'static Location<'static>> {
         self.place
     }

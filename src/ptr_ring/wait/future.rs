@@ -7,7 +7,21 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The future of [`Waiting::produce_async`], where there is an example.
+/// The future of [`Waiting::produce_async`].
+///
+/// # Examples
+/// ```
+/// use percpu_ref::ptr_ring::Waiting;
+///
+/// async fn send(ring: &Waiting<Box<u32>>, n: u32) {
+///     let producing = ring.produce_async(Box::new(n));
+///     producing.await; // waits for room
+/// }
+/// # let ring = Waiting::new(1).unwrap();
+/// # let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+/// # assert!(std::pin::pin!(send(&ring, 1)).poll(&mut cx).is_ready());
+/// # assert!(std::pin::pin!(send(&ring, 2)).poll(&mut cx).is_pending());
+/// ```
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Producing<'a, P: Pointer, L: RawMutex = YieldLock> {
     on: &'a Waiting<P, L>,
@@ -15,7 +29,22 @@ pub struct Producing<'a, P: Pointer, L: RawMutex = YieldLock> {
     ticket: Option<u64>,
 }
 
-/// The future of [`Waiting::consume_async`]; [`Waiting::produce_async`] has an example.
+/// The future of [`Waiting::consume_async`].
+///
+/// # Examples
+/// ```
+/// use percpu_ref::ptr_ring::Waiting;
+///
+/// async fn receive(ring: &Waiting<Box<u32>>) -> Box<u32> {
+///     let consuming = ring.consume_async();
+///     consuming.await // waits for an element
+/// }
+/// # let ring = Waiting::new(1).unwrap();
+/// # let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+/// # assert!(std::pin::pin!(receive(&ring)).poll(&mut cx).is_pending());
+/// # ring.produce(Box::new(5));
+/// # assert_eq!(std::pin::pin!(receive(&ring)).poll(&mut cx), std::task::Poll::Ready(Box::new(5)));
+/// ```
 #[must_use = "a future does nothing unless it is polled"]
 pub struct Consuming<'a, P: Pointer, L: RawMutex = YieldLock> {
     on: &'a Waiting<P, L>,
