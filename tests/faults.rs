@@ -610,7 +610,7 @@ in_children! {
             move |report| reports.lock().unwrap().push((report.name().map(str::to_owned), report.kind().clone(), report.to_string()))
         });
         let first = PercpuRef::builder().flavor(Plain).build(|| {});
-        let expected = "PERCPU_REF_BACKEND is `rseqq`, not rseq, membarrier or fence: the best of them is used";
+        let expected = "PERCPU_REF_BACKEND is `rseqq`, but has to be rseq, membarrier or fence; it is ignored";
         let expected = [(None, ReportKind::UnknownBackend("rseqq".into()), expected.to_owned())];
         assert_eq!(*reports.lock().unwrap(), expected);
         counts_exactly();

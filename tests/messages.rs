@@ -98,13 +98,18 @@ in_both_flavours! {
 
     fn a_wait_that_could_never_end_names_its_ref<F>() {
         let (r, unnamed) = (named::<F>(), Gate::builder().flavor(F::default()).build());
+        let dying = PercpuRef::builder().flavor(F::default()).allow_reinit(true).name("dying").build(|| {});
+        dying.get();
+        dying.kill_sync().unwrap();
         let section = F::read_lock();
         let flavor = F::default();
         let place = format!("inside a {flavor:?} read-side critical section of this thread would wait for itself");
         assert_eq!(panic_of(|| r.wait_zero()), format!("wait_zero of ref `table` {place}"));
         assert_eq!(panic_of(|| r.kill_sync().unwrap()), format!("kill_sync of ref `table` {place}"));
         assert_eq!(panic_of(|| drop(unnamed.freeze())), format!("freeze of a `Gate` without a name {place}"));
+        assert_eq!(panic_of(|| dying.resurrect().unwrap()), format!("resurrect of ref `dying` {place}"));
         drop(section);
+        dying.put();
 
         let (tell, told) = mpsc::channel();
         let own = std::sync::Arc::new(r);

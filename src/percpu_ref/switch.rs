@@ -185,11 +185,18 @@ impl Core {
         self.wait::<H>(Wait::Switch, None, || self.flags().load(order("W4", Ordering::Acquire)) & flag::BUSY == 0);
     }
 
+    /// Panics where a grace period could not end.
+    #[track_caller]
+    fn assert_no_section<H: Host>(&self, what: &str) {
+        let about = fmt::from_fn(|f| self.subject::<H>().fmt(f));
+        assert_no_section::<H::Flavor>(&format_args!("{what} of {about}"));
+    }
+
     /// Panics where a wait for this count could not end.
     #[track_caller]
     pub(crate) fn assert_may_wait<H: Host>(&self, what: &str) {
+        self.assert_no_section::<H>(what);
         let about = fmt::from_fn(|f| self.subject::<H>().fmt(f));
-        assert_no_section::<H::Flavor>(&format_args!("{what} of {about}"));
         assert!(!is_within(self.key()), "{what} of {about} inside a callback of its own would wait for itself");
     }
 
@@ -262,7 +269,7 @@ impl Core {
             }
             if !checked {
                 drop(cold);
-                assert_no_section::<H::Flavor>(&"resurrect");
+                self.assert_no_section::<H>("resurrect");
                 checked = true;
                 continue;
             }

@@ -145,7 +145,7 @@ impl fmt::Display for Report {
             }
             ReportKind::DroppedInSwitch => f.write_str("dropped during a switch; its callbacks still run"),
             ReportKind::UnknownBackend(asked) => {
-                write!(f, "PERCPU_REF_BACKEND is `{asked}`, not rseq, membarrier or fence: the best of them is used")
+                write!(f, "PERCPU_REF_BACKEND is `{asked}`, but has to be rseq, membarrier or fence; it is ignored")
             }
             ReportKind::Stalled(stall) => stall.fmt(f),
         }
