@@ -3,9 +3,11 @@
 #   x86_64 with 64 CPUs, some of which are taken offline and brought back all the time;
 #   aarch64 with 16 CPUs and restartable sequences.
 # Usage: tests/emulate.sh short|long [x86_64|aarch64]...
-#   short: a minute or so for each machine; long: ten times the stress, and every test.
+#   short: a minute or so for each machine.
+#   long: ten times the stress, and every test but those against models (proptest): up to an hour for each machine.
 #   --install: fetch what is missing with apt-get first (root, Debian).
-# PERCPU_REF_EMULATE_TESTS: only these of stress, rcu, percpu_ref and faults.
+# PERCPU_REF_EMULATE_TESTS: only these, separated by blanks: stress, rcu, percpu_ref and faults, and with `long` also those
+# that the list at the end of this file adds.
 # What is fetched and built stays in ${PERCPU_REF_EMULATE:-target/emulate}.
 # An emulated machine shows what is right, never what is fast; and an x86 host orders an aarch64 guest's memory accesses
 # more strongly than a real one would, so this proves the sequences and not the barriers.
@@ -13,7 +15,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 project=$PWD
 
-usage() { sed -n '2,10p' "${BASH_SOURCE[0]}" | cut -c3- >&2; exit 2; }
+usage() { sed -n '2,12p' "${BASH_SOURCE[0]}" | cut -c3- >&2; exit 2; }
 length='' install='' machines=()
 for argument in "$@"; do
     case $argument in
@@ -127,7 +129,7 @@ SCRIPT
     mv "$tree/rustc.new" "$compiler"
 }
 
-# Builds the tests as a crate of their own, which depends on nothing but this one and libc.
+# Builds the tests as a crate of their own, which depends on nothing but this one, libc and what `long` adds.
 build() {
     local target=$1-unknown-linux-gnu crate=$cache/crate test compiler
     need_compiler "$1"
@@ -135,7 +137,7 @@ build() {
     : >"$crate/src/lib.rs"
     {
         printf '[package]\nname = "emulated"\nversion = "0.0.0"\nedition = "2024"\npublish = false\nautotests = false\n\n[workspace]\n\n'
-        printf '[dependencies]\npercpu-ref = { path = "%s" }\nlibc = "0.2"\n\n[profile.release]\nopt-level = 1\ndebug-assertions = true\ncodegen-units = 4\n' "$project"
+        printf '[dependencies]\npercpu-ref = { path = "%s" }\nlibc = "0.2"\n%s\n[profile.release]\nopt-level = 1\ndebug-assertions = true\ncodegen-units = 4\n' "$project" "$dependencies"
         for test in "${tests[@]}"; do printf '\n[[test]]\nname = "%s"\npath = "%s/tests/%s.rs"\n' "$test" "$project" "$test"; done
     } >"$crate/Cargo.toml"
     [[ -e $crate/Cargo.lock ]] || cp "$project/Cargo.lock" "$crate/"
@@ -186,7 +188,7 @@ if [ "$UNPLUG" ]; then
     ) &
 fi
 failed=
-for test in ${TESTS:-stress rcu percpu_ref faults}; do
+for test in $TESTS; do
     echo "guest: $test, $(cut -d' ' -f1 /proc/uptime) s after the start"
     skip=
     for name in $SKIP; do skip="$skip --skip $name"; done
@@ -211,17 +213,19 @@ GUEST
     fail "$arch: the tests did not pass (status $status); all of it is in $log"
 }
 
-tests=(stress rcu percpu_ref faults)
+tests=(stress rcu percpu_ref faults) dependencies=''
 if [[ $length == short ]]; then
     seconds=4 workers=6 limit=600 patience=10
     # Long on a machine that emulates more CPUs than there are, and nothing that the others do not show.
     skip='three_hundred more_threads_than_lanes sixty nobody_gets_in_after sixteen_submitters no_section_outlives traffic during_the_first out_of_memory by_the_thousand looks_at a_thousand lives_follow'
 else
-    seconds=40 workers=24 limit=2400 patience=20 skip=''
+    seconds=40 workers=24 limit=5400 patience=20 skip=''
+    tests+=(gate shared messages page_pool page_pool_faults page_pool_races ptr_ring ptr_ring_abuse stall stats)
+    dependencies=$'parking_lot = "0.13"\ntokio = { version = "1", features = ["macros", "rt-multi-thread", "sync", "time"] }\n'
 fi
 for machine in "${machines[@]}"; do
     # Every membarrier there interrupts 64 emulated CPUs: the other tests take minutes, and run with `long`.
-    if [[ $length$machine == shortx86_64 ]]; then default=stress; else default="stress rcu percpu_ref faults"; fi
+    if [[ $length$machine == shortx86_64 ]]; then default=stress; else default="${tests[*]}"; fi
     need_programs "$machine"
     need_guest "$machine"
     build "$machine"
