@@ -12,6 +12,38 @@ use std::borrow::Cow;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
+impl PercpuRef<Sched> {
+    /// Makes a ref of the [`Sched`] flavour, alive and counting per CPU. `release` runs when the last reference is gone.
+    ///
+    /// # Panics
+    /// If there is no memory for its counters; [`Builder::try_build`] returns instead.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::PercpuRef;
+    ///
+    /// let r = PercpuRef::new(|| println!("released"));
+    /// r.kill_sync().unwrap();
+    /// r.wait_zero();
+    /// ```
+    pub fn new(release: impl Fn() + Send + Sync + 'static) -> Self {
+        Self::builder().build(release)
+    }
+
+    /// Starts to describe a ref; also the way to one of another flavour.
+    ///
+    /// # Examples
+    /// ```
+    /// use percpu_ref::{PercpuRef, rcu::Plain};
+    ///
+    /// let r = PercpuRef::builder().flavor(Plain).name("plain").build(|| {});
+    /// # r.kill_sync().unwrap();
+    /// ```
+    pub fn builder() -> Builder<Sched> {
+        Builder::new()
+    }
+}
+
 /// The state that a ref starts in.
 ///
 /// # Examples
