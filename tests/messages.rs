@@ -8,7 +8,7 @@ use percpu_ref::{Gate, Outstanding, Owner, PercpuRef, ReportKind, set_report_hoo
 use std::any::Any;
 use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -65,6 +65,35 @@ in_both_flavours! {
         r.put();
     }
 
+    fn a_kill_that_is_under_way_says_so<F>() {
+        let r = Arc::new(named::<F>());
+        r.get();
+        let (tell, told) = mpsc::channel();
+        let of_confirm = Arc::clone(&r);
+        r.kill_and_confirm(move || tell.send(of_confirm.outstanding()).unwrap()).unwrap();
+        let out = told.recv().unwrap();
+        assert_eq!((out.is_dying(), out.count()), (true, 2));
+        says(&out, 1, "ref `table` is being killed; 1 reference is out besides its first");
+        r.put();
+        r.wait_zero();
+        says(&r.outstanding(), 0, "ref `table` has been released; no reference is out");
+    }
+
+    fn a_release_that_has_not_returned_says_so<F>() {
+        let (begun, has_begun) = mpsc::channel();
+        let (go_on, may_go_on) = mpsc::channel::<()>();
+        let may_go_on = std::sync::Mutex::new(may_go_on);
+        let r = PercpuRef::builder().flavor(F::default()).name("table").build(move || {
+            begun.send(()).unwrap();
+            may_go_on.lock().unwrap().recv().unwrap();
+        });
+        r.kill().unwrap();
+        has_begun.recv().unwrap();
+        says(&wait(&r), 0, "ref `table` has no reference out, but its release has not returned");
+        go_on.send(()).unwrap();
+        r.wait_zero();
+    }
+
     fn a_saturated_ref_says_so_dead_or_alive<F>() {
         let r = PercpuRef::builder().flavor(F::default()).start(percpu_ref::Start::Atomic).name("table").build(|| {});
         r.get_many(usize::MAX);
@@ -112,9 +141,9 @@ in_both_flavours! {
         dying.put();
 
         let (tell, told) = mpsc::channel();
-        let own = std::sync::Arc::new(r);
+        let own = Arc::new(r);
         own.kill_and_confirm({
-            let own = std::sync::Arc::clone(&own);
+            let own = Arc::clone(&own);
             move || tell.send(panic_of(|| own.wait_zero())).unwrap()
         })
         .unwrap();

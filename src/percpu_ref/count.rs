@@ -279,7 +279,7 @@ impl Core {
     }
 
     /// The shared word, and the references out by that word.
-    fn look(&self) -> (u64, i64) {
+    pub(super) fn look(&self) -> (u64, i64) {
         // Under the lock, because the end of a switch may free the cells, and this is no section.
         let _cold = self.slow.lock();
         let word = self.shared.load(Ordering::Relaxed);

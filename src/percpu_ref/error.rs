@@ -114,9 +114,12 @@ impl Error for ReviveError {}
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outstanding {
     pub(super) about: Subject,
-    pub(super) alive: bool,
+    pub(super) dying: bool,
+    /// The first reference is in `count`.
+    pub(super) first: bool,
     pub(super) count: u64,
     pub(super) saturated: bool,
+    pub(super) released: bool,
     pub(super) holders: List,
     pub(super) since: Option<Instant>,
 }
@@ -169,7 +172,7 @@ impl Outstanding {
     /// # r.kill_sync().unwrap();
     /// ```
     pub fn is_dying(&self) -> bool {
-        !self.alive
+        self.dying
     }
 
     /// Who holds the references, with the feature `track`: one entry for each kind of holder and each place in the program
@@ -235,6 +238,11 @@ impl Outstanding {
         self.since
     }
 
+    /// Without the first reference.
+    pub(super) fn of_users(&self) -> u64 {
+        self.count.saturating_sub(u64::from(self.first))
+    }
+
     /// The same, and since when.
     pub(crate) fn with_since(self, since: Option<Instant>) -> Self {
         Self { since, ..self }
@@ -262,9 +270,15 @@ impl fmt::Display for Outstanding {
         write!(f, "{} ", self.about)?;
         match self.count {
             _ if self.saturated => f.write_str("is saturated after misuse and will never be released"),
-            0 | 1 if self.alive => f.write_str("has not been killed; no reference is out but its first"),
-            2 if self.alive => f.write_str("has not been killed; 1 reference is out besides its first"),
-            n if self.alive => write!(f, "has not been killed; {} references are out besides its first", n - 1),
+            _ if self.first => {
+                f.write_str(if self.dying { "is being killed; " } else { "has not been killed; " })?;
+                match self.of_users() {
+                    0 => f.write_str("no reference is out but its first"),
+                    1 => f.write_str("1 reference is out besides its first"),
+                    n => write!(f, "{n} references are out besides its first"),
+                }
+            }
+            0 if self.released => f.write_str("has been released; no reference is out"),
             0 => f.write_str("has no reference out, but its release has not returned"),
             1 => f.write_str("still has 1 reference out"),
             n => write!(f, "still has {n} references out"),
@@ -272,8 +286,7 @@ impl fmt::Display for Outstanding {
         if let Some(since) = self.since.filter(|_| !self.saturated) {
             write!(f, ", {:.1} s after its shutdown", since.elapsed().as_secs_f64())?;
         }
-        let of_users = if self.saturated { 0 } else { self.count.saturating_sub(u64::from(self.alive)) };
-        self.holders.told(of_users).fmt(f)
+        self.holders.told(if self.saturated { 0 } else { self.of_users() }).fmt(f)
     }
 }
 

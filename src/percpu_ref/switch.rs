@@ -224,11 +224,15 @@ impl Core {
 
     /// What is out now.
     pub(crate) fn outstanding<H: Host>(&self) -> Outstanding {
+        // One look for all: the end of a kill drops the first reference at any moment.
+        let (word, out) = self.look();
         Outstanding {
             about: self.subject::<H>(),
-            alive: !self.is_dying(),
-            count: self.estimate().try_into().unwrap_or(0),
-            saturated: self.is_saturated(),
+            dying: state::is_dead(word),
+            first: state::has_first(word),
+            count: out.try_into().unwrap_or(0),
+            saturated: state::region(word) == Region::Saturated,
+            released: self.has(flag::RELEASED),
             holders: self.holders.list(),
             since: None,
         }
@@ -236,7 +240,8 @@ impl Core {
 
     /// What users hold now: the same without the first reference, of which they need not know.
     pub(crate) fn outstanding_of_users<H: Host>(&self) -> Outstanding {
-        Outstanding { alive: false, count: self.references_of_users(), ..self.outstanding::<H>() }
+        let out = self.outstanding::<H>();
+        Outstanding { dying: true, first: false, count: out.of_users(), ..out }
     }
 
     /// As [`PercpuRef::switch_to_percpu`](super::PercpuRef::switch_to_percpu).
