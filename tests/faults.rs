@@ -12,7 +12,7 @@ use percpu_ref::{Closed, Gate, OutOfMemory, Owner, PercpuRef, RcuCell, ReportKin
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, Mutex, OnceLock, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -120,6 +120,49 @@ fn forks_during_the_first_use<F: Flavor>() {
                 }
                 go.store(true, Relaxed);
                 thread::sleep(Duration::from_micros(2 * i));
+                let joined = fork(|| live::<F>(None));
+                stop.store(true, Relaxed);
+                joined();
+            });
+        })();
+    }
+}
+
+/// A fork runs the program's own handler first, which takes its time; meanwhile another thread uses the library for the first
+/// time, and is in the middle of it when the process is copied.
+fn forks_that_are_slow_to_begin<F: Flavor>() {
+    if !FORKS {
+        return;
+    }
+    static BEGUN: AtomicBool = AtomicBool::new(false);
+    static DELAY: AtomicU64 = AtomicU64::new(0);
+    extern "C" fn prepare() {
+        BEGUN.store(true, SeqCst);
+        thread::sleep(Duration::from_micros(DELAY.load(Relaxed)));
+    }
+    for i in 0..20 {
+        fork(|| {
+            DELAY.store(1000 + 50 * i, Relaxed);
+            // SAFETY: the function is there as long as the program, and only sleeps.
+            assert_eq!(unsafe { libc::pthread_atfork(Some(prepare), None, None) }, 0);
+            let (waiting, stop) = (AtomicBool::new(false), AtomicBool::new(false));
+            thread::scope(|s| {
+                s.spawn(|| {
+                    waiting.store(true, SeqCst);
+                    while !BEGUN.load(SeqCst) {
+                        std::hint::spin_loop();
+                    }
+                    // In the middle of something at nearly any moment.
+                    while !stop.load(Relaxed) {
+                        let r = PercpuRef::builder().flavor(F::default()).build(|| {});
+                        drop(r.enter());
+                        r.kill_sync().unwrap();
+                        F::synchronize();
+                    }
+                });
+                while !waiting.load(SeqCst) {
+                    thread::yield_now();
+                }
                 let joined = fork(|| live::<F>(None));
                 stop.store(true, Relaxed);
                 joined();
@@ -745,6 +788,14 @@ in_children! {
 
     fn children_forked_during_the_first_use_live_whole_lives_sched() {
         forks_during_the_first_use::<Sched>();
+    }
+
+    fn children_of_a_fork_that_began_before_the_first_use_live_whole_lives_plain() {
+        forks_that_are_slow_to_begin::<Plain>();
+    }
+
+    fn children_of_a_fork_that_began_before_the_first_use_live_whole_lives_sched() {
+        forks_that_are_slow_to_begin::<Sched>();
     }
 
     fn children_forked_during_the_first_use_live_whole_lives_plain() {

@@ -75,16 +75,24 @@ impl OnFork {
         if self.registered.load(Ordering::Acquire) {
             return;
         }
-        // Nobody goes on before they are installed; two threads that come at the same time install them twice.
-        static INSTALLED: AtomicBool = AtomicBool::new(false);
-        if !INSTALLED.load(Ordering::Acquire) {
-            sys::fork::around(prepare, parent, child);
-            INSTALLED.store(true, Ordering::Release);
-        }
+        install();
         let mut hooks = HOOKS.lock();
         if !self.registered.swap(true, Ordering::Release) {
             hooks.push(self.hook);
         }
+    }
+}
+
+// A fork that has begun does not run handlers that come later, and it may take long to begin: it runs those of others first.
+// So ours are there before any thread is.
+sys::fork::at_load!(install);
+
+/// Has forks run the hooks. Nobody goes on before they do; two threads that come at the same time install them twice.
+extern "C" fn install() {
+    static INSTALLED: AtomicBool = AtomicBool::new(false);
+    if !INSTALLED.load(Ordering::Acquire) {
+        sys::fork::around(prepare, parent, child);
+        INSTALLED.store(true, Ordering::Release);
     }
 }
 

@@ -223,6 +223,19 @@ pub(crate) mod fork {
     fn as_unsafe(f: extern "C" fn()) -> unsafe extern "C" fn() {
         f
     }
+
+    /// Has a function called before `main`, or when the library that this is in is loaded. The standard library is not set
+    /// up then.
+    macro_rules! at_load {
+        ($function:path) => {
+            // SAFETY: that section is an array of functions, which the loader calls with arguments that this one does not look
+            // at; and whoever names a function here knows that the standard library is not set up.
+            #[used]
+            #[unsafe(link_section = ".init_array")]
+            static AT_LOAD: extern "C" fn() = $function;
+        };
+    }
+    pub(crate) use at_load;
 }
 
 /// Signal masks.

@@ -9,7 +9,7 @@
 //! | [`futex`] | sleep while a word has a value, wake the sleepers | a table of condition variables |
 //! | [`pages`] | zeroed, aligned memory straight from the system, costing nothing until touched | the global allocator |
 //! | [`cpus`] | how many CPUs may ever exist | 1 |
-//! | [`fork`] | run functions around `fork` | never called |
+//! | [`fork`] | run functions around `fork`, and one before `main` | never called |
 //! | [`prefetch_read`] | ask for a cache line ahead of its use | nothing happens |
 //! | [`signals`] | keep signals from a thread that is being started | runs the closure |
 //! | [`threads`] | the system's number and name of this thread | no number; the standard library's name |

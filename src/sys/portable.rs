@@ -86,6 +86,13 @@ pub(crate) mod cpus {
 /// The standard library knows no fork.
 pub(crate) mod fork {
     pub(crate) fn around(_prepare: extern "C" fn(), _parent: extern "C" fn(), _child: extern "C" fn()) {}
+
+    macro_rules! at_load {
+        ($function:path) => {
+            const _: extern "C" fn() = $function;
+        };
+    }
+    pub(crate) use at_load;
 }
 
 /// Nor signals.
