@@ -223,7 +223,7 @@ else
     # Each of those freezes interrupts every emulated CPU: hours.
     seconds=40 workers=24 limit=5400 patience=20 skip='a_hundred_thousand'
     tests+=(gate shared messages page_pool page_pool_faults page_pool_races ptr_ring ptr_ring_abuse stall stats)
-    dependencies=$'parking_lot = "0.13"\ntokio = { version = "1", features = ["macros", "rt-multi-thread", "sync", "time"] }\n'
+    dependencies=$'crossbeam-epoch = "0.9"\nparking_lot = "0.13"\ntokio = { version = "1", features = ["macros", "rt-multi-thread", "sync", "time"] }\n'
 fi
 for machine in "${machines[@]}"; do
     # Every membarrier there interrupts 64 emulated CPUs: the other tests take minutes, and run with `long`.

@@ -8,12 +8,16 @@ use common::process::{FORKS, address_space, fork, limit, no_more_threads, refuse
 use common::{
     Backend, Dice, Flavor, MOMENT, OnDrop, Plain, Sched, Tally, eventually, in_children, patience, soon, together,
 };
-use percpu_ref::{Closed, Gate, OutOfMemory, Owner, PercpuRef, RcuCell, ReportKind, Start, set_report_hook};
+use percpu_ref::{
+    Closed, Gate, OutOfMemory, Owner, PercpuRef, RcuCell, ReportKind, Start, set_report_hook, set_stall_after,
+};
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
-use std::sync::{Arc, Barrier, Mutex, OnceLock, mpsc};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst,
+};
+use std::sync::{Arc, Barrier, LazyLock, Mutex, OnceLock, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -169,6 +173,52 @@ fn forks_that_are_slow_to_begin<F: Flavor>() {
             });
         })();
     }
+}
+
+/// A child that is forked in a report hook, in the middle of a wait, and goes on with that wait; `run` is the wait.
+fn forks_in_a_hook(run: impl FnOnce()) {
+    static CHILD: AtomicI32 = AtomicI32::new(-1);
+    set_stall_after(Some(MOMENT));
+    set_report_hook(|_| {
+        if CHILD.load(SeqCst) < 0 {
+            // SAFETY: the child runs only what this library promises to work there.
+            CHILD.store(unsafe { libc::fork() }, SeqCst);
+            // SAFETY: takes a number.
+            unsafe { libc::alarm(8 * patience()) };
+        }
+    });
+    run();
+    let child = CHILD.load(SeqCst);
+    assert!(child >= 0, "nothing was reported");
+    if child == 0 {
+        // SAFETY: takes a number; nothing of the parent's is run on the way out.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` outlives the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the forked child did not get through");
+}
+
+fn forks_in_a_grace_period<F: Flavor>() {
+    if !FORKS {
+        return;
+    }
+    let (leave, left) = mpsc::channel::<()>();
+    let (inside, is_inside) = mpsc::channel();
+    let reader = thread::spawn(move || {
+        let _section = F::read_lock();
+        inside.send(()).unwrap();
+        let _ = left.recv();
+    });
+    is_inside.recv().unwrap();
+    let leave = thread::spawn(move || {
+        thread::sleep(MOMENT * 5);
+        drop(leave);
+    });
+    forks_in_a_hook(F::synchronize);
+    leave.join().unwrap();
+    reader.join().unwrap();
 }
 
 /// Children of a process whose other threads enter, freeze, give up and thaw all the time: what those held is lost, but
@@ -658,6 +708,7 @@ in_children! {
             move |report| reports.lock().unwrap().push((report.name().map(str::to_owned), report.kind().clone(), report.to_string()))
         });
         let first = PercpuRef::builder().flavor(Plain).build(|| {});
+        eventually("it is reported", || !reports.lock().unwrap().is_empty());
         let expected = "PERCPU_REF_BACKEND is `rseqq`, but has to be rseq, membarrier or fence; it is ignored";
         let expected = [(None, ReportKind::UnknownBackend("rseqq".into()), expected.to_owned())];
         assert_eq!(*reports.lock().unwrap(), expected);
@@ -671,9 +722,21 @@ in_children! {
         let (tell, told) = mpsc::channel();
         set_report_hook(move |report| tell.send(report.kind().clone()).unwrap());
         Sched::call(|| {});
-        assert_eq!(told.try_recv(), Ok(ReportKind::UnknownBackend("Fence".into())));
+        assert_eq!(told.recv(), Ok(ReportKind::UnknownBackend("Fence".into())));
+        Sched::synchronize();
         Sched::barrier();
         assert!(told.try_recv().is_err(), "once");
+    }
+
+    fn a_hook_may_use_what_is_being_made_when_an_unknown_backend_is_found("PERCPU_REF_BACKEND" = "Fence") {
+        static LOG: LazyLock<Gate> = LazyLock::new(Gate::new);
+        let (tell, told) = mpsc::channel();
+        set_report_hook(move |report| {
+            let _pass = LOG.enter().unwrap();
+            tell.send(report.kind().clone()).unwrap();
+        });
+        drop(LOG.enter());
+        assert_eq!(told.recv(), Ok(ReportKind::UnknownBackend("Fence".into())));
     }
 
     fn no_backend_asked_for_is_not_reported("PERCPU_REF_BACKEND" = "") {
@@ -796,6 +859,116 @@ in_children! {
 
     fn children_of_a_fork_that_began_before_the_first_use_live_whole_lives_sched() {
         forks_that_are_slow_to_begin::<Sched>();
+    }
+
+    fn fork_handlers_of_the_program_may_use_the_library() {
+        static GATE: LazyLock<Gate> = LazyLock::new(Gate::new);
+        static FROZEN: AtomicUsize = AtomicUsize::new(0);
+        extern "C" fn prepare() {
+            std::mem::forget(GATE.freeze());
+            FROZEN.fetch_add(1, SeqCst);
+        }
+        extern "C" fn parent() {
+            FROZEN.fetch_add(10, SeqCst);
+        }
+        extern "C" fn child() {
+            GATE.close();
+            FROZEN.fetch_add(100, SeqCst);
+        }
+        if !FORKS {
+            return;
+        }
+        // SAFETY: the functions are there as long as the program.
+        assert_eq!(unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) }, 0);
+        drop(GATE.enter());
+        fork(|| {
+            assert_eq!(FROZEN.load(SeqCst), 101);
+            assert!(GATE.is_frozen());
+            assert_eq!(GATE.enter_wait().unwrap_err(), Closed);
+        })();
+        assert_eq!(FROZEN.load(SeqCst), 11);
+        assert!(GATE.is_frozen() && GATE.enter().is_none());
+    }
+
+    fn children_forked_in_a_hook_finish_their_grace_period_plain() {
+        forks_in_a_grace_period::<Plain>();
+    }
+
+    fn children_forked_in_a_hook_finish_their_grace_period_sched() {
+        forks_in_a_grace_period::<Sched>();
+    }
+
+    fn children_forked_in_a_hook_finish_their_barrier() {
+        if FORKS {
+            Sched::call(|| thread::sleep(MOMENT * 5));
+            forks_in_a_hook(Sched::barrier);
+        }
+    }
+
+    fn children_forked_beside_reports_report() {
+        if !FORKS {
+            return;
+        }
+        let misuse = || {
+            let r = PercpuRef::builder().start(Start::Atomic).build(|| {});
+            r.put();
+            r.kill_sync().unwrap();
+        };
+        let (stop, ready) = (AtomicBool::new(false), Barrier::new(3));
+        thread::scope(|s| {
+            for _ in 0..2 {
+                s.spawn(|| {
+                    ready.wait();
+                    while !stop.load(Relaxed) {
+                        misuse(); // nobody has set a hook: to standard error
+                    }
+                });
+            }
+            ready.wait();
+            for i in 0..100 {
+                thread::sleep(Duration::from_micros(13 * i));
+                fork(|| {
+                    misuse();
+                    set_report_hook(|_| {});
+                    misuse();
+                })();
+            }
+            stop.store(true, Relaxed);
+        });
+    }
+
+    fn pins_that_others_have_in_crossbeam_hold_up_no_child() {
+        if !FORKS {
+            return;
+        }
+        let (leave, left) = mpsc::channel::<()>();
+        let (inside, is_inside) = mpsc::channel();
+        // The program's own use of crossbeam.
+        let pinned = thread::spawn(move || {
+            let _guard = crossbeam_epoch::pin();
+            inside.send(()).unwrap();
+            let _ = left.recv();
+        });
+        is_inside.recv().unwrap();
+        fork(|| live::<Plain>(None))(); // where this library has not been used at all
+        Sched::synchronize();
+        fork(|| live::<Plain>(None))();
+        let r = PercpuRef::builder().flavor(Plain).build(|| {});
+        fork(|| live::<Plain>(None))();
+        drop(r.enter());
+        fork(|| fork(|| live::<Plain>(None))())();
+        // The forking thread's own, which it drops in the child.
+        let guard = crossbeam_epoch::pin();
+        fork(|| {
+            drop(guard);
+            let own = PercpuRef::builder().flavor(Plain).build(|| {});
+            own.kill().unwrap();
+            own.wait_zero();
+            live::<Plain>(None);
+        })();
+        drop(leave);
+        pinned.join().unwrap();
+        r.kill_sync().unwrap();
     }
 
     fn children_forked_during_the_first_use_live_whole_lives_plain() {

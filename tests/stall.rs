@@ -4,10 +4,11 @@
 
 mod common;
 
-use common::{Backend, Flavor, Plain, Sched, eventually, in_children, soon};
+use common::{Backend, Flavor, Plain, Sched, Tally, eventually, in_children, soon};
 use percpu_ref::rcu::stats;
 use percpu_ref::{Gate, Owner, PercpuRef, Report, ReportKind, Stall, Wait, set_report_hook, set_stall_after};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::mpsc::{self, Receiver};
 use std::task::{Context, Poll, Waker};
 use std::thread;
@@ -323,6 +324,72 @@ in_children! {
             waiter.join().unwrap();
         });
         nothing_more(&reports);
+    }
+
+    fn a_hook_that_waits_in_the_callback_thread_lets_no_call_run_early() {
+        let other = Arc::new(PercpuRef::new(|| {}));
+        let (tell, been_there) = mpsc::channel();
+        let (once, of_hook) = (AtomicBool::new(false), Arc::clone(&other));
+        set_report_hook(move |_| {
+            // It should not wait; but if it does, another thread takes the queue over.
+            if thread::current().name().is_some_and(|name| name.starts_with("percpu-ref")) && !once.swap(true, SeqCst) {
+                assert!(of_hook.wait_zero_timeout(LIMIT * 5).is_err());
+                tell.send(()).unwrap();
+            }
+        });
+        set_stall_after(Some(LIMIT));
+        let ran: [_; 3] = std::array::from_fn(|_| Tally::default());
+        let (first_leaves, first) = reader::<Sched>("first");
+        Sched::call(ran[0].counter());
+        been_there.recv().unwrap();
+        // Both threads have found that call waiting: the old one waits for the first reader, and the new one will for the second.
+        let (second_leaves, second) = reader::<Sched>("second");
+        drop(first_leaves);
+        first.join().unwrap();
+        thread::sleep(LONG);
+        let (third_leaves, third) = reader::<Sched>("third");
+        Sched::call(ran[1].counter());
+        drop(second_leaves);
+        second.join().unwrap();
+        thread::sleep(LONG);
+        assert_eq!((ran[0].get(), ran[1].get()), (1, 0), "a section that was open when it was called is still open");
+        drop(third_leaves);
+        third.join().unwrap();
+        eventually("the second call runs", || ran[1].get() == 1);
+        // And the queue goes on.
+        Sched::call(ran[2].counter());
+        Sched::barrier();
+        assert_eq!(ran.map(|ran| ran.get()), [1; 3]);
+        other.kill_sync().unwrap();
+    }
+
+    fn what_was_deferred_in_crossbeam_may_wait_for_a_ref() {
+        // Whoever pins runs it, the callback thread of `Plain` in its wait for a grace period as likely as any.
+        let other = Arc::new(PercpuRef::new(|| {}));
+        for _ in 0..20 {
+            let (ran, deferred) = (Tally::default(), Tally::default());
+            Plain::call(ran.counter());
+            let guard = crossbeam_epoch::pin();
+            for _ in 0..4 {
+                let (other, deferred) = (Arc::clone(&other), deferred.counter());
+                guard.defer(move || {
+                    drop(other.wait_zero_timeout(Duration::from_millis(5)));
+                    deferred();
+                });
+            }
+            guard.flush();
+            drop(guard);
+            Plain::call(ran.counter());
+            thread::sleep(Duration::from_millis(25));
+            Plain::call(ran.counter());
+            Plain::barrier();
+            assert_eq!(ran.get(), 3);
+            eventually("what was deferred runs", || {
+                Plain::synchronize();
+                deferred.get() == 4
+            });
+        }
+        other.kill_sync().unwrap();
     }
 
     fn a_barrier_that_a_callback_holds_up_is_reported() {

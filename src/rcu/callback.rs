@@ -65,13 +65,15 @@ const KINDS: usize = 3;
 pub(super) struct State {
     /// Jobs that need a grace period, in order.
     waiting: Vec<Job>,
+    /// How many have left `waiting`.
+    covered: u64,
     /// Jobs that have had theirs.
     ready: VecDeque<Job>,
     /// The role: who works.
     worker: u64,
     /// The worker sleeps: to wake it is a system call, which most jobs of a batch can do without.
     asleep: bool,
-    /// How many wait in `barrier`.
+    /// How many wait in `barrier`. In a forked child, those of lost threads are among them: it is told of calls in vain.
     barriers: usize,
     last_worker: u64,
     last_call: u64,
@@ -102,6 +104,7 @@ impl State {
     pub(super) const fn new() -> Self {
         Self {
             waiting: Vec::new(),
+            covered: 0,
             ready: VecDeque::new(),
             worker: 0,
             asleep: false,
@@ -123,7 +126,6 @@ impl State {
     pub(super) fn forget_workers(&mut self) {
         self.worker = 0;
         self.asleep = false;
-        self.barriers = 0;
         for call in std::mem::take(&mut self.started) {
             self.unfinished.remove(&call);
         }
@@ -220,12 +222,16 @@ impl Queue {
                     }
                 }
             } else if !state.waiting.is_empty() {
-                let covered = state.waiting.len();
+                let until = state.covered + state.waiting.len() as u64;
                 drop(state);
+                // Code of the program may run in there, a report hook or what it has deferred in crossbeam's collector. If that
+                // waits, the role goes to another thread, which may be through with some of these jobs by now.
                 (self.wait)();
                 state = self.state.lock();
-                let State { waiting, ready, .. } = &mut *state;
-                ready.extend(waiting.drain(..covered));
+                let State { waiting, covered, ready, .. } = &mut *state;
+                let now = usize::try_from(until.saturating_sub(*covered)).expect("they are in `waiting`");
+                ready.extend(waiting.drain(..now));
+                *covered += now as u64;
             } else if until_idle {
                 state.worker = 0;
             } else {

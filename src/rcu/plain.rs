@@ -135,6 +135,7 @@ impl Flavor for Plain {
     }
 
     fn call(f: impl FnOnce() + Send + 'static) {
+        epoch::section_ended();
         queue().call(Box::new(f));
     }
 
@@ -168,6 +169,7 @@ impl Sealed for Plain {
     }
 
     fn after_counters(job: impl FnOnce(Quiescent) + Send + 'static) {
+        epoch::section_ended();
         queue().after_grace_period(Box::new(|| job(Quiescent::reached())));
     }
 
@@ -182,6 +184,7 @@ impl Sealed for Plain {
     }
 
     fn kick() {
+        epoch::section_ended();
         queue().kick();
     }
 }

@@ -154,8 +154,8 @@ fn first_allowed() -> Backend {
     BACKENDS[FIRST.get_or(|| asked_for().unwrap_or(0))]
 }
 
-/// Reports, once, that the program was asked for a backend that there is not. To be called where the program's own code
-/// may run: what finds a backend out may do so under a lock.
+/// Reports, once, that the program was asked for a backend that there is not: from the callback thread, because the caller
+/// may be in the middle of making what the hook uses. What finds a backend out may do so under a lock.
 pub(crate) fn check_what_is_asked_for() {
     static CHECKED: Found = Found::new();
     if CHECKED.get().is_some() {
@@ -166,7 +166,7 @@ pub(crate) fn check_what_is_asked_for() {
         && let Some(unknown) = unknown
     {
         let unknown = unknown.to_string_lossy().into_owned();
-        Report::new(None, ReportKind::UnknownBackend(unknown)).send();
+        rseq_queue().soon(Box::new(|| Report::new(None, ReportKind::UnknownBackend(unknown)).send()));
     }
 }
 

@@ -11,10 +11,9 @@ pub use stall::{Reader, Stall, Wait, set_stall_after};
 pub(crate) use stall::{Watch, stalls};
 pub(crate) use subject::Subject;
 
-use crate::sync::{Mutex, OnFork, global};
+use crate::sync::{Mutex, OnFork, complain, global};
 use crate::trace::{self, Severity};
 use std::fmt;
-use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -112,13 +111,13 @@ impl Report {
 
     /// Hands the report to the hook.
     pub(crate) fn send(&self) {
+        keep_hook_from_forks();
         let hook = HOOK.lock().clone();
         match hook {
             // A hook that panics must not take down whoever found the mistake.
             Some(hook) => drop(catch_unwind(AssertUnwindSafe(|| hook(self))).map_err(forget_payload)),
             None if trace::report(self.severity(), self.name(), self) => {}
-            // Not `eprintln`, which panics if nobody reads: in the middle of a switch that would be its end.
-            None => drop(writeln!(std::io::stderr(), "percpu-ref: {self}")),
+            None => complain(&format!("percpu-ref: {self}\n")),
         }
     }
 }
@@ -174,13 +173,17 @@ global! {
 /// percpu_ref::set_report_hook(|report| eprintln!("reference counting: {report}"));
 /// ```
 pub fn set_report_hook(hook: impl Fn(&Report) + Send + Sync + 'static) {
+    keep_hook_from_forks();
+    let old = HOOK.lock().replace(Arc::new(hook));
+    drop(old); // Not under the lock: it is the program's.
+}
+
+fn keep_hook_from_forks() {
     static FORKS: OnFork = OnFork::new(|| {
         let guard = HOOK.lock();
         Box::new(move |_| drop(guard))
     });
     FORKS.register();
-    let old = HOOK.lock().replace(Arc::new(hook));
-    drop(old); // Not under the lock: it is the program's.
 }
 
 /// Runs a callback of the program, contains its panic and reports it.

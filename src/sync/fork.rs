@@ -83,14 +83,18 @@ impl OnFork {
     }
 }
 
-// A fork that has begun does not run handlers that come later, and it may take long to begin: it runs those of others first.
-// So ours are there before any thread is.
+// A fork that has begun runs no handlers that come later, and it may be long about those of others, which it runs first. So
+// ours are there before any thread is. Then those of the program come later, too, and run outside of ours: they may use the
+// library.
 sys::fork::at_load!(install);
 
 /// Has forks run the hooks. Nobody goes on before they do; two threads that come at the same time install them twice.
 extern "C" fn install() {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if !INSTALLED.load(Ordering::Acquire) {
+        // Ours allocate. An allocator that has handlers of its own installs them when it is first used, and keeps everybody
+        // out between them.
+        drop(std::hint::black_box(Box::new(0_u8)));
         sys::fork::around(prepare, parent, child);
         INSTALLED.store(true, Ordering::Release);
     }
@@ -103,19 +107,11 @@ extern "C" fn install() {
 #[derive(Clone, Copy)]
 pub(crate) struct Generation(usize);
 
-/// Forks that led to this process, since somebody asked. Changes in a child's one thread only.
+/// Forks that led to this process. Changes in a child's one thread only.
 static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
 impl Generation {
     pub(crate) fn now() -> Self {
-        static FORKS: OnFork = OnFork::new(|| {
-            Box::new(|in_child| {
-                if in_child {
-                    GENERATION.fetch_add(1, Ordering::Relaxed);
-                }
-            })
-        });
-        FORKS.register();
         Self(GENERATION.load(Ordering::Relaxed))
     }
 
@@ -124,6 +120,11 @@ impl Generation {
     pub(crate) fn is_over(self) -> bool {
         GENERATION.load(Ordering::Relaxed) != self.0
     }
+}
+
+/// Whether this process is a forked child of one that this library was loaded in.
+pub(crate) fn is_forked() -> bool {
+    GENERATION.load(Ordering::Relaxed) != 0
 }
 
 extern "C" fn prepare() {
@@ -148,6 +149,7 @@ extern "C" fn child() {
 fn release(in_child: bool) {
     let held = HELD.replace(ptr::null_mut());
     if !held.is_null() {
+        GENERATION.fetch_add(usize::from(in_child), Ordering::Relaxed);
         // SAFETY: it comes from `into_raw` in `prepare`, on this thread, and was taken out just now.
         let held = *unsafe { Box::from_raw(held) };
         held.releases.into_iter().rev().for_each(|release| release(in_child));

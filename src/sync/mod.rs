@@ -33,9 +33,9 @@ use real as chosen;
 
 pub(crate) use chosen::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize};
 pub(crate) use chosen::{
-    Backoff, Condvar, Futex, Generation, Mutex, MutexGuard, OnFork, PATIENCE, Packed, ThreadCells, epoch, fence,
-    global, heavy, identity, light, local, now, order, pages, register_membarrier, relax, restartable, settled, spawn,
-    yield_now,
+    Backoff, Condvar, Futex, Generation, Mutex, MutexGuard, OnFork, PATIENCE, Packed, ThreadCells, complain, epoch,
+    fence, global, heavy, identity, light, local, now, order, pages, register_membarrier, relax, restartable, settled,
+    spawn, yield_now,
 };
 pub(crate) use crossbeam_utils::CachePadded;
 pub(crate) use std::sync::atomic::Ordering;

@@ -89,6 +89,11 @@ impl Generation {
     }
 }
 
+/// Tells somebody, if anybody reads.
+pub(crate) fn complain(message: &str) {
+    eprint!("{message}");
+}
+
 /// Memory from the global allocator.
 pub(crate) mod pages {
     use std::alloc::Layout;

@@ -9,10 +9,16 @@ pub(crate) use super::Ordering;
 pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize};
 }
+use super::fork::is_forked;
 pub(crate) use super::fork::{Generation, OnFork};
 pub(crate) use std::thread::yield_now;
 pub(crate) use sys::Backoff;
 pub(crate) use sys::membarrier::{heavy, register as register_membarrier};
+
+/// Tells somebody, if anybody reads.
+pub(crate) fn complain(message: &str) {
+    sys::stderr::write(message.as_bytes());
+}
 
 /// Memory from the system, in large pieces.
 pub(crate) mod pages {
@@ -216,7 +222,7 @@ impl<T, S> Drop for PackedGuard<'_, T, S> {
 /// goes on in it is that of the thread that forked, which pins the new collector too until it is over.
 pub(crate) mod epoch {
     use super::atomic::{AtomicBool, AtomicPtr};
-    use super::{OnFork, Ordering, sys};
+    use super::{OnFork, Ordering, is_forked, sys};
     pub(crate) use crossbeam_epoch::Guard;
     use crossbeam_epoch::{Collector, LocalHandle};
     use std::cell::RefCell;
@@ -225,7 +231,8 @@ pub(crate) mod epoch {
     use std::sync::Arc;
 
     /// Null: crossbeam's default collector. UNPREPARED: the same, and a fork would not be noticed yet. Otherwise this
-    /// process is a forked child, and this is its own, which is never freed. Changes in a child's one thread only.
+    /// process is a forked child, and this is its own, which is never freed. Changes at the first use, and in a child's one
+    /// thread.
     static COLLECTOR: AtomicPtr<Collector> = AtomicPtr::new(UNPREPARED);
     const UNPREPARED: *mut Collector = ptr::without_provenance_mut(1);
 
@@ -269,16 +276,20 @@ pub(crate) mod epoch {
     }
 
     fn own_collector() -> Option<&'static Collector> {
-        let collector = COLLECTOR.load(Ordering::Relaxed);
-        // SAFETY: neither null nor UNPREPARED: then it was leaked in `start_over`.
+        // Acquire: pairs with Release in `prepare_for_forks`.
+        let collector = COLLECTOR.load(Ordering::Acquire);
+        // SAFETY: neither null nor UNPREPARED: then it was leaked in `start_over` or `prepare_for_forks`.
         (!collector.is_null() && collector != UNPREPARED).then(|| unsafe { &*collector })
     }
 
     /// Notices forks from now on.
     fn prepare_for_forks() {
         static FORKS: OnFork = OnFork::new(|| {
-            // It is made by whoever asks first, while others wait, and a child would wait for ever for a lost thread.
-            crossbeam_epoch::default_collector();
+            // It is made by whoever asks first, while others wait, and a child would wait for ever for a lost thread. (One that
+            // has a collector of its own may be such a child.)
+            if own_collector().is_none() {
+                crossbeam_epoch::default_collector();
+            }
             Box::new(|in_child| {
                 if in_child {
                     start_over();
@@ -287,7 +298,15 @@ pub(crate) mod epoch {
         });
         if COLLECTOR.load(Ordering::Relaxed) == UNPREPARED {
             FORKS.register();
-            let _ = COLLECTOR.compare_exchange(UNPREPARED, ptr::null_mut(), Ordering::Relaxed, Ordering::Relaxed);
+            // In a child, threads that it does not have may be pinned in the default one, whoever used that.
+            let own = is_forked().then(|| Box::into_raw(Box::new(Collector::new())));
+            let chosen = own.unwrap_or(ptr::null_mut());
+            // Release: pairs with Acquire in `own_collector`.
+            let first = COLLECTOR.compare_exchange(UNPREPARED, chosen, Ordering::Release, Ordering::Relaxed).is_ok();
+            if let Some(own) = own.filter(|_| !first) {
+                // SAFETY: it comes from `into_raw`, and nobody has seen it.
+                drop(unsafe { Box::from_raw(own) });
+            }
         }
     }
 
@@ -305,7 +324,11 @@ pub(crate) mod epoch {
     /// Whether this thread is in a section.
     pub(crate) fn is_pinned() -> bool {
         prepare_for_forks();
-        crossbeam_epoch::is_pinned()
+        // The default collector is not asked where nothing of ours can be pinned in it: it may be half made, by a thread that
+        // this child does not have.
+        let ask_default =
+            own_collector().is_none() || CARRIED.try_with(|slot| slot.borrow().is_some()).unwrap_or(false);
+        ask_default && crossbeam_epoch::is_pinned()
             || OWN.try_with(|own| own.borrow().iter().any(|own| own.handle.is_pinned())).unwrap_or(false)
     }
 
@@ -331,8 +354,10 @@ pub(crate) mod epoch {
     pub(crate) fn wait_for_readers(mut look: impl FnMut()) {
         section_ended();
         let over = Arc::new(AtomicBool::new(false));
+        let collector;
         {
             let guard = pin();
+            collector = COLLECTOR.load(Ordering::Relaxed);
             let over = Arc::clone(&over);
             guard.defer(move || over.store(true, Ordering::Release));
             guard.flush();
@@ -343,6 +368,9 @@ pub(crate) mod epoch {
             wait.snooze();
             if wait.is_asleep() {
                 look();
+            }
+            if COLLECTOR.load(Ordering::Relaxed) != collector {
+                return; // This thread has forked in `look`, and this is the child: the sections have gone with their threads.
             }
         }
     }

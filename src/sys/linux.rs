@@ -238,6 +238,24 @@ pub(crate) mod fork {
     pub(crate) use at_load;
 }
 
+/// Standard error, without the standard library's lock: a child that was forked while another thread held it would wait for
+/// ever.
+pub(crate) mod stderr {
+    /// Writes a message; if that fails, nobody can be told.
+    pub(crate) fn write(mut message: &[u8]) {
+        while !message.is_empty() {
+            // SAFETY: as many bytes as are passed lie there.
+            let written = unsafe { libc::write(libc::STDERR_FILENO, message.as_ptr().cast(), message.len()) };
+            match usize::try_from(written) {
+                Ok(0) => return,
+                Ok(written) => message = message.get(written..).unwrap_or_default(),
+                Err(_) if std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => return,
+            }
+        }
+    }
+}
+
 /// Signal masks.
 pub(crate) mod signals {
     use std::mem::MaybeUninit;

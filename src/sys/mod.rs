@@ -11,6 +11,7 @@
 //! | [`cpus`] | how many CPUs may ever exist | 1 |
 //! | [`fork`] | run functions around `fork`, and one before `main` | never called |
 //! | [`prefetch_read`] | ask for a cache line ahead of its use | nothing happens |
+//! | [`stderr`] | write to standard error without a lock | the standard library's, with one |
 //! | [`signals`] | keep signals from a thread that is being started | runs the closure |
 //! | [`threads`] | the system's number and name of this thread | no number; the standard library's name |
 //!
@@ -22,12 +23,12 @@ mod linux;
 #[cfg(all(target_os = "linux", not(percpu_ref_portable)))]
 use linux::membarrier as membarrier_rseq;
 #[cfg(all(target_os = "linux", not(percpu_ref_portable)))]
-pub(crate) use linux::{cpus, fork, futex, membarrier, pages, signals, threads};
+pub(crate) use linux::{cpus, fork, futex, membarrier, pages, signals, stderr, threads};
 
 #[cfg(not(all(target_os = "linux", not(percpu_ref_portable))))]
 mod portable;
 #[cfg(not(all(target_os = "linux", not(percpu_ref_portable))))]
-pub(crate) use portable::{cpus, fork, futex, membarrier, pages, signals, threads};
+pub(crate) use portable::{cpus, fork, futex, membarrier, pages, signals, stderr, threads};
 
 pub(crate) mod rseq;
 

@@ -95,6 +95,14 @@ pub(crate) mod fork {
     pub(crate) use at_load;
 }
 
+/// Standard error, as the standard library has it.
+pub(crate) mod stderr {
+    /// Writes a message. Not with `eprintln`, which panics if nobody reads: in the middle of a switch that would be its end.
+    pub(crate) fn write(message: &[u8]) {
+        drop(std::io::Write::write_all(&mut std::io::stderr(), message));
+    }
+}
+
 /// Nor signals.
 pub(crate) mod signals {
     pub(crate) fn with_all_blocked<R>(f: impl FnOnce() -> R) -> R {
