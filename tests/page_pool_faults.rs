@@ -73,7 +73,9 @@ in_children! {
     }
 
     fn a_pool_for_which_there_is_no_memory_is_an_error() {
-        drop(PagePool::builder().build().unwrap()); // Whatever has to be set up once.
+        // Whatever has to be set up once, the callback thread included: the standard library panics in a thread that finds no
+        // memory for its signal stack.
+        PagePool::builder().build().unwrap().shutdown().wait();
         let mut pools = Vec::with_capacity(100_000);
         limit(libc::RLIMIT_AS, Some(address_space() + (8 << 20)));
         let error = loop {
