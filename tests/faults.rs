@@ -175,16 +175,25 @@ fn forks_that_are_slow_to_begin<F: Flavor>() {
     }
 }
 
+/// What the hook has forked.
+static CHILD: AtomicI32 = AtomicI32::new(-1);
+
+fn until_the_hook_has_forked() {
+    eventually("it is reported", || CHILD.load(SeqCst) >= 0);
+}
+
 /// A child that is forked in a report hook, in the middle of a wait, and goes on with that wait; `run` is the wait.
 fn forks_in_a_hook(run: impl FnOnce()) {
-    static CHILD: AtomicI32 = AtomicI32::new(-1);
     set_stall_after(Some(MOMENT));
     set_report_hook(|_| {
         if CHILD.load(SeqCst) < 0 {
             // SAFETY: the child runs only what this library promises to work there.
-            CHILD.store(unsafe { libc::fork() }, SeqCst);
-            // SAFETY: takes a number.
-            unsafe { libc::alarm(8 * patience()) };
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: takes a number.
+                unsafe { libc::alarm(8 * patience()) };
+            }
+            CHILD.store(child, SeqCst);
         }
     });
     run();
@@ -213,7 +222,7 @@ fn forks_in_a_grace_period<F: Flavor>() {
     });
     is_inside.recv().unwrap();
     let leave = thread::spawn(move || {
-        thread::sleep(MOMENT * 5);
+        until_the_hook_has_forked();
         drop(leave);
     });
     forks_in_a_hook(F::synchronize);
@@ -900,7 +909,7 @@ in_children! {
 
     fn children_forked_in_a_hook_finish_their_barrier() {
         if FORKS {
-            Sched::call(|| thread::sleep(MOMENT * 5));
+            Sched::call(until_the_hook_has_forked);
             forks_in_a_hook(Sched::barrier);
         }
     }

@@ -20,8 +20,9 @@ fn handles_on_an_object_are_one_word() {
 fn without_tracking_nothing_is_kept() {
     assert_eq!([size_of::<Ref<'_, Sched>>(), size_of::<Option<Pass<'_, Sched>>>()], [WORD; 2]);
     assert_eq!([size_of::<Shared<[u8]>>(), size_of::<Shared<dyn Send + Sync>>()], [2 * WORD; 2]);
-    // A name, a count, a flag and a moment.
-    type Kept = (Option<std::borrow::Cow<'static, str>>, u64, bool, Option<std::time::Instant>);
+    // What it is about, a count, flags and a moment.
+    type Name = Option<std::borrow::Cow<'static, str>>;
+    type Kept = ((&'static str, Name), u64, [bool; 4], Option<std::time::Instant>);
     assert_eq!(size_of::<percpu_ref::Outstanding>(), size_of::<Kept>());
     assert_eq!(size_of::<percpu_ref::page_pool::Page>(), WORD);
 }
