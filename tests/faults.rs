@@ -705,7 +705,7 @@ in_children! {
         counts_exactly();
     }
 
-    fn the_membarrier_backend_is_used_when_asked_for("PERCPU_REF_BACKEND" = "membarrier") {
+    fn the_membarrier_backend_is_used_when_asked_for("PERCPU_REF_BACKEND" = "Membarrier") {
         assert_eq!(Sched::backend(), if cfg!(percpu_ref_portable) { Backend::Fence } else { Backend::Membarrier });
         counts_exactly();
     }
@@ -727,17 +727,17 @@ in_children! {
         first.kill_sync().unwrap();
     }
 
-    fn an_unknown_backend_is_reported_to_who_has_no_ref("PERCPU_REF_BACKEND" = "Fence") {
+    fn an_unknown_backend_is_reported_to_who_has_no_ref("PERCPU_REF_BACKEND" = "fences") {
         let (tell, told) = mpsc::channel();
         set_report_hook(move |report| tell.send(report.kind().clone()).unwrap());
         Sched::call(|| {});
-        assert_eq!(told.recv(), Ok(ReportKind::UnknownBackend("Fence".into())));
+        assert_eq!(told.recv(), Ok(ReportKind::UnknownBackend("fences".into())));
         Sched::synchronize();
         Sched::barrier();
         assert!(told.try_recv().is_err(), "once");
     }
 
-    fn a_hook_may_use_what_is_being_made_when_an_unknown_backend_is_found("PERCPU_REF_BACKEND" = "Fence") {
+    fn a_hook_may_use_what_is_being_made_when_an_unknown_backend_is_found("PERCPU_REF_BACKEND" = "fences") {
         static LOG: LazyLock<Gate> = LazyLock::new(Gate::new);
         let (tell, told) = mpsc::channel();
         set_report_hook(move |report| {
@@ -745,7 +745,7 @@ in_children! {
             tell.send(report.kind().clone()).unwrap();
         });
         drop(LOG.enter());
-        assert_eq!(told.recv(), Ok(ReportKind::UnknownBackend("Fence".into())));
+        assert_eq!(told.recv(), Ok(ReportKind::UnknownBackend("fences".into())));
     }
 
     fn no_backend_asked_for_is_not_reported("PERCPU_REF_BACKEND" = "") {

@@ -111,10 +111,10 @@ in_both_flavours! {
 
         let owner = Owner::with_flavor(7, F::default());
         let shared = Owner::share(&owner);
-        says(&Owner::outstanding(&owner), 2, "an `Owner` without a name has not been killed; 2 references are out besides its first");
+        says(&Owner::outstanding(&owner), 2, "a `Shared` value without a name has not been killed; 2 references are out besides its first");
         let drain = Owner::shutdown(owner);
         eventually("the kill is over", || drain.outstanding().count() == 1);
-        says(&drain.outstanding(), 1, "an `Owner` without a name still has 1 reference out");
+        says(&drain.outstanding(), 1, "a `Shared` value without a name still has 1 reference out");
         drop(shared);
         drain.wait();
 
@@ -168,7 +168,7 @@ in_children! {
         set_report_hook(move |report| tell.send(report.clone()).unwrap());
         drop(Owner::new(PanicsOnDrop));
         let report = told.recv().unwrap();
-        assert_eq!(report.to_string(), "an `Owner` without a name: a callback panicked: no more");
+        assert_eq!(report.to_string(), "a `Shared` value without a name: a callback panicked: no more");
         assert_eq!((report.name(), report.kind()), (None, &ReportKind::CallbackPanicked("no more".into())));
     }
 
@@ -188,7 +188,7 @@ in_children! {
         let drain = Owner::shutdown(owner);
         let waiter = thread::spawn(move || drain.wait());
         let report = told.recv().unwrap();
-        assert!(report.starts_with("an `Owner` without a name: waited for its release for "), "{report}");
+        assert!(report.starts_with("a `Shared` value without a name: waited for its release for "), "{report}");
         says(&&report[report.find("; ").unwrap() + 2..], 1, "1 reference is out");
         drop(shared);
         assert_eq!(waiter.join().unwrap(), 7);

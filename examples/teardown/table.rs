@@ -104,6 +104,7 @@ pub(crate) fn print(out: &mut impl Write, outcomes: &[(Kind, Outcome)], threads:
         out,
         "
   alone, all threads  one get and put on the live index in a tight loop: one thread, and {threads} at once
+  (all threads)       says little while other programs keep the CPUs busy: the threads hardly meet then
   kill to confirm     from the kill until nobody gets in any more (median, p99, max). Arc: a flag that each newcomer
                       looks at. The others: no flag, but a grace period, which another thread waits for; with every
                       CPU busy looking up, that thread has to be scheduled first. `kill_sync` waits for it in place

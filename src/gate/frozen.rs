@@ -30,7 +30,8 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 /// drop(other);
 /// assert!(gate.enter().is_some());
 /// ```
-#[must_use = "dropping it thaws the gate at once"]
+#[doc(alias = "thaw")]
+#[must_use = "the gate thaws at once unless this is kept: `let _frozen = ...`, not `let _ = ...`"]
 pub struct Frozen<'a, F: Flavor = Sched> {
     of: &'a Inner<F>,
 }

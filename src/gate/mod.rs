@@ -160,7 +160,7 @@ impl<F: Flavor> Gate<F> {
     /// }
     /// ```
     #[inline]
-    #[must_use = "you have left again at once unless the pass is kept"]
+    #[must_use = "you have left again at once unless the pass is kept: `let _pass = ...`, not `let _ = ...`"]
     #[cfg_attr(feature = "track", track_caller)]
     pub fn enter(&self) -> Option<Pass<'_, F>> {
         let (inner, origin) = (&*self.inner, Origin::here());
@@ -185,7 +185,7 @@ impl<F: Flavor> Gate<F> {
     /// std::thread::spawn(move || drop(pass)).join().unwrap();
     /// ```
     #[inline]
-    #[must_use = "you have left again at once unless the pass is kept"]
+    #[must_use = "you have left again at once unless the pass is kept: `let _pass = ...`, not `let _ = ...`"]
     #[cfg_attr(feature = "track", track_caller)]
     pub fn enter_owned<H: Deref<Target = Self> + Clone>(gate: &H) -> Option<OwnedPass<H, F>> {
         // The clone may panic: the pass leaves then.
@@ -275,6 +275,7 @@ impl<F: Flavor> Gate<F> {
     /// drop(frozen);
     /// assert!(gate.enter().is_some());
     /// ```
+    #[track_caller]
     pub fn freeze(&self) -> Frozen<'_, F> {
         self.inner.core.assert_may_wait::<Inner<F>>("freeze");
         let (next, share) = self.begin();
@@ -315,6 +316,7 @@ impl<F: Flavor> Gate<F> {
     /// assert!(late.to_string().starts_with("ref `queue 3` still has 1 reference out"));
     /// assert!(gate.enter().is_some(), "it was called off");
     /// ```
+    #[track_caller]
     pub fn freeze_timeout(&self, limit: Duration) -> Result<Frozen<'_, F>, Outstanding> {
         self.inner.core.assert_may_wait::<Inner<F>>("freeze_timeout");
         let (next, share) = self.begin();
@@ -347,6 +349,7 @@ impl<F: Flavor> Gate<F> {
     /// drop(pass);
     /// assert!(gate.try_freeze().is_ok());
     /// ```
+    #[track_caller]
     pub fn try_freeze(&self) -> Result<Frozen<'_, F>, Outstanding> {
         self.inner.core.assert_may_wait::<Inner<F>>("try_freeze");
         let (next, share) = self.begin();

@@ -111,7 +111,7 @@ impl Error for ReviveError {}
 /// # r.put();
 /// # r.wait_zero();
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Outstanding {
     pub(super) about: Subject,
     pub(super) dying: bool,
@@ -238,6 +238,11 @@ impl Outstanding {
         self.since
     }
 
+    /// The same, where whoever waits has seen to the kill, and a cell's readers may be in its way.
+    pub(crate) fn of_dying(self) -> Self {
+        Self { dying: true, ..self }
+    }
+
     /// Without the first reference.
     pub(super) fn of_users(&self) -> u64 {
         self.count.saturating_sub(u64::from(self.first))
@@ -262,6 +267,13 @@ impl Outstanding {
     /// ```
     pub fn is_saturated(&self) -> bool {
         self.saturated
+    }
+}
+
+/// What [`Display`](fmt::Display) says: an `unwrap` of a wait shows it.
+impl fmt::Debug for Outstanding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Outstanding({self})")
     }
 }
 

@@ -201,7 +201,7 @@ impl<F: Flavor> PercpuRef<F> {
     /// # r.kill_sync().unwrap();
     /// ```
     #[inline]
-    #[must_use = "the reference is put at once unless the guard is kept"]
+    #[must_use = "the reference is put at once unless the guard is kept: `let _inside = ...`, not `let _ = ...`"]
     #[cfg_attr(feature = "track", track_caller)]
     pub fn enter(&self) -> Option<Ref<'_, F>> {
         let origin = Origin::here();

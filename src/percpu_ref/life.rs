@@ -79,6 +79,7 @@ impl<F: Flavor> PercpuRef<F> {
     /// r.kill_sync().unwrap();
     /// assert!(r.is_zero() && r.enter().is_none());
     /// ```
+    #[track_caller]
     pub fn kill_sync(&self) -> Result<(), AlreadyDying> {
         switch::kill_sync(&*self.inner)
     }
@@ -103,6 +104,7 @@ impl<F: Flavor> PercpuRef<F> {
     /// r.kill().unwrap();
     /// r.wait_zero();
     /// ```
+    #[track_caller]
     pub fn wait_zero(&self) {
         if let Err(never) = self.inner.core.wait_zero::<Inner<F>>(None) {
             panic!("{never}");
@@ -132,6 +134,7 @@ impl<F: Flavor> PercpuRef<F> {
     /// assert!(out.to_string().starts_with("ref `cache` still has 1 reference out"));
     /// r.put();
     /// ```
+    #[track_caller]
     pub fn wait_zero_timeout(&self, d: Duration) -> Result<(), Outstanding> {
         self.inner.core.wait_zero::<Inner<F>>(Some(d))
     }
@@ -178,6 +181,7 @@ impl<F: Flavor> PercpuRef<F> {
     /// r.switch_to_percpu().unwrap();
     /// # r.kill_sync().unwrap();
     /// ```
+    #[track_caller]
     pub fn switch_to_atomic_sync(&self) {
         switch::switch_to_atomic_sync(&*self.inner);
     }
@@ -227,6 +231,7 @@ impl<F: Flavor> PercpuRef<F> {
     /// r.put();
     /// # r.kill_sync().unwrap();
     /// ```
+    #[track_caller]
     pub fn resurrect(&self) -> Result<(), ReviveError> {
         self.inner.core.resurrect::<Inner<F>>()
     }

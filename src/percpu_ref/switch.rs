@@ -201,6 +201,7 @@ impl Core {
     }
 
     /// Blocks until `release` has returned. An error: the deadline has passed, or it never will.
+    #[track_caller]
     pub(crate) fn wait_zero<H: Host>(&self, limit: Option<Duration>) -> Result<(), Outstanding> {
         self.assert_may_wait::<H>("wait_zero");
         let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
@@ -260,6 +261,7 @@ impl Core {
     }
 
     /// As [`PercpuRef::resurrect`](super::PercpuRef::resurrect).
+    #[track_caller]
     pub(super) fn resurrect<H: Host>(&self) -> Result<(), ReviveError> {
         let in_callback = is_within(self.key());
         let mut checked = in_callback;
@@ -429,6 +431,7 @@ pub(crate) fn kill<H: Handle>(handle: &H, confirm: Option<Confirm>) -> Result<()
 }
 
 /// As [`PercpuRef::kill_sync`](super::PercpuRef::kill_sync).
+#[track_caller]
 pub(crate) fn kill_sync<H: Host>(host: &H) -> Result<(), AlreadyDying> {
     let core = host.core();
     core.assert_may_wait::<H>("kill_sync");
@@ -450,6 +453,7 @@ pub(super) fn switch_to_atomic<H: Handle>(handle: &H, confirm: Confirm) {
 }
 
 /// As [`PercpuRef::switch_to_atomic_sync`](super::PercpuRef::switch_to_atomic_sync).
+#[track_caller]
 pub(super) fn switch_to_atomic_sync<H: Host>(host: &H) {
     let core = host.core();
     core.assert_may_wait::<H>("switch_to_atomic_sync");

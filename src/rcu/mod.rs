@@ -84,7 +84,7 @@ pub trait Flavor: Sealed + Copy + Default + Debug + Eq + Hash + Ord + Send + Syn
     /// drop(outer);
     /// drop(inner); // only now the section is over
     /// ```
-    #[must_use = "the section is over at once unless the guard is kept"]
+    #[must_use = "the section is over at once unless the guard is kept: `let _section = ...`, not `let _ = ...`"]
     fn read_lock() -> Self::Guard;
 
     /// Waits for a grace period.
@@ -164,7 +164,7 @@ pub trait Flavor: Sealed + Copy + Default + Debug + Eq + Hash + Ord + Send + Syn
 ///
 /// `Sched` takes the first of `Rseq`, `Membarrier` and `Fence` that the system has, or, if the environment variable
 /// `PERCPU_REF_BACKEND` is `rseq`, `membarrier` or `fence`, the first from that one on. Anything else there is
-/// [reported](crate::set_report_hook) with the first ref, and changes nothing.
+/// [reported](crate::set_report_hook) with the first ref, `synchronize` or `call`, and changes nothing.
 ///
 /// # Examples
 /// ```

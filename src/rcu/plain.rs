@@ -41,7 +41,7 @@ pub struct Plain;
 /// let reader = Reader { section: Plain::read_lock() };
 /// drop(reader.section);
 /// ```
-#[must_use = "the section is over at once unless the guard is kept"]
+#[must_use = "the section is over at once unless the guard is kept: `let _section = ...`, not `let _ = ...`"]
 pub struct PlainGuard {
     guard: Option<epoch::Guard>,
     section: Section,
@@ -128,6 +128,7 @@ impl Flavor for Plain {
         PlainGuard { guard: Some(epoch::pin()), section: Section::begin(Self::NAME, Origin::here()) }
     }
 
+    #[track_caller]
     fn synchronize() {
         super::assert_no_section::<Self>(&"synchronize");
         queue();
@@ -139,6 +140,7 @@ impl Flavor for Plain {
         queue().call(Box::new(f));
     }
 
+    #[track_caller]
     fn barrier() {
         super::assert_may_barrier::<Self>();
         queue().barrier();

@@ -42,7 +42,7 @@ pub struct Sched;
 /// let reader = Reader { section: Sched::read_lock() };
 /// drop(reader.section);
 /// ```
-#[must_use = "the section is over at once unless the guard is kept"]
+#[must_use = "the section is over at once unless the guard is kept: `let _section = ...`, not `let _ = ...`"]
 pub struct SchedGuard {
     /// This thread's.
     record: &'static record::Record,
@@ -144,7 +144,7 @@ const NAMES: [&str; 3] = ["rseq", "membarrier", "fence"];
 /// The first of [`BACKENDS`] that `PERCPU_REF_BACKEND` lets this process use; or what else that says, which lets it use all.
 fn asked_for() -> Result<usize, OsString> {
     match std::env::var_os("PERCPU_REF_BACKEND").filter(|asked| !asked.is_empty()) {
-        Some(asked) => NAMES.iter().position(|name| asked == *name).ok_or(asked),
+        Some(asked) => NAMES.iter().position(|name| asked.eq_ignore_ascii_case(name)).ok_or(asked),
         None => Ok(0),
     }
 }
@@ -198,6 +198,7 @@ impl Flavor for Sched {
         }
     }
 
+    #[track_caller]
     fn synchronize() {
         super::assert_no_section::<Self>(&"synchronize");
         check_what_is_asked_for();
@@ -210,6 +211,7 @@ impl Flavor for Sched {
         queue().call(Box::new(f));
     }
 
+    #[track_caller]
     fn barrier() {
         super::assert_may_barrier::<Self>();
         queue().barrier();

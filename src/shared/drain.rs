@@ -44,7 +44,7 @@ pub(crate) trait Source<T>: Send + Sync {
 /// let user = Owner::share(&pool);
 /// let drain: Drain<Vec<&str>> = Owner::shutdown(pool);
 /// let drain = drain.wait_timeout(Duration::from_millis(10)).unwrap_err();
-/// println!("{}", drain.outstanding()); // an `Owner` without a name still has 1 reference out
+/// println!("{}", drain.outstanding()); // a `Shared` value without a name still has 1 reference out
 /// drop(user);
 /// assert_eq!(drain.wait(), ["connection"]);
 /// ```

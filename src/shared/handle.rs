@@ -228,7 +228,9 @@ impl<T: ?Sized + Send + Sync + 'static, F: Flavor> Owner<T, F> {
     /// let weak = Owner::downgrade(&owner);
     /// drop(owner);
     /// # while weak.upgrade().is_some() {}
-    /// assert!(weak.upgrade().is_none()); // soon
+    /// while weak.upgrade().is_some() {
+    ///     std::thread::yield_now(); // the kill is under way, in the callback thread
+    /// }
     /// ```
     #[must_use]
     pub fn downgrade(this: &Self) -> Weak<T, F> {
@@ -248,7 +250,7 @@ impl<T: ?Sized + Send + Sync + 'static, F: Flavor> Owner<T, F> {
     ///
     /// let owner = Owner::new(5);
     /// let shared = Owner::share(&owner);
-    /// println!("{}", Owner::outstanding(&owner)); // an `Owner` without a name has not been killed; 2 references are out...
+    /// println!("{}", Owner::outstanding(&owner)); // a `Shared` value without a name has not been killed; 2 references are out...
     /// assert_eq!(Owner::outstanding(&owner).count(), 3);
     /// ```
     pub fn outstanding(this: &Self) -> Outstanding {

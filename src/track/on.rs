@@ -306,6 +306,9 @@ impl List {
             self.holders.iter().try_for_each(|holding| write!(f, "\n  {holding}"))?;
             match self.unmatched {
                 0 => Ok(()),
+                1 => f.write_str(
+                    "\n  (1 put by hand belongs to none of the gets by hand: to a forgotten guard, perhaps)",
+                ),
                 n => {
                     write!(f, "\n  ({n} puts by hand belong to none of the gets by hand: to forgotten guards, perhaps)")
                 }

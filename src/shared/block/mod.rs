@@ -130,7 +130,7 @@ unsafe impl<F: Flavor> Sync for Header<F> {}
 
 impl<F: Flavor> Host for Header<F> {
     type Flavor = F;
-    const WHAT: &'static str = "an `Owner`";
+    const WHAT: &'static str = "a `Shared` value";
 
     #[inline(always)]
     fn core(&self) -> &Core {

@@ -22,11 +22,12 @@ pub(in crate::shared) struct Remains<T, F: Flavor> {
 
 impl<T: Send + Sync + 'static, F: Flavor> crate::shared::drain::Source<T> for Remains<T, F> {
     fn wait(&mut self, limit: Option<Duration>) -> Result<(), Outstanding> {
-        self.place.memory().header().core.wait_zero::<Header<F>>(limit)
+        let memory = self.place.memory();
+        memory.header().core.wait_zero::<Header<F>>(limit).map_err(Outstanding::of_dying)
     }
 
     fn outstanding(&self) -> Outstanding {
-        self.place.memory().header().core.outstanding::<Header<F>>()
+        self.place.memory().header().core.outstanding::<Header<F>>().of_dying()
     }
 
     fn poll(&mut self, waker: &Waker) -> bool {
