@@ -130,7 +130,7 @@ SCRIPT
     mv "$tree/rustc.new" "$compiler"
 }
 
-# Builds the tests as a crate of their own, which depends on nothing but this one, libc and what `long` adds.
+# Builds the tests as a crate of their own, which depends on nothing but this one, libc, crossbeam-epoch and what `long` adds.
 build() {
     local target=$1-unknown-linux-gnu crate=$cache/crate test compiler
     need_compiler "$1"
@@ -214,7 +214,7 @@ GUEST
     fail "$arch: the tests did not pass (status $status); all of it is in $log"
 }
 
-tests=(stress rcu percpu_ref faults) dependencies=''
+tests=(stress rcu percpu_ref faults) dependencies=$'crossbeam-epoch = "0.9"\n'
 if [[ $length == short ]]; then
     seconds=4 workers=6 limit=600 patience=10
     # Long on a machine that emulates more CPUs than there are, and nothing that the others do not show.
@@ -223,7 +223,7 @@ else
     # Each of those freezes interrupts every emulated CPU: hours.
     seconds=40 workers=24 limit=5400 patience=20 skip='a_hundred_thousand'
     tests+=(gate shared messages page_pool page_pool_faults page_pool_races ptr_ring ptr_ring_abuse stall stats)
-    dependencies=$'crossbeam-epoch = "0.9"\nparking_lot = "0.13"\ntokio = { version = "1", features = ["macros", "rt-multi-thread", "sync", "time"] }\n'
+    dependencies+=$'parking_lot = "0.13"\ntokio = { version = "1", features = ["macros", "rt-multi-thread", "sync", "time"] }\n'
 fi
 for machine in "${machines[@]}"; do
     # Every membarrier there interrupts 64 emulated CPUs: the other tests take minutes, and run with `long`.
