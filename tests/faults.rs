@@ -9,7 +9,7 @@ use common::{
     Backend, Dice, Flavor, MOMENT, OnDrop, Plain, Sched, Tally, eventually, in_children, patience, soon, together,
 };
 use percpu_ref::{
-    Closed, Gate, OutOfMemory, Owner, PercpuRef, RcuCell, ReportKind, Start, set_report_hook, set_stall_after,
+    Closed, Gate, OutOfMemory, Owner, PercpuRef, RcuCell, ReportKind, Start, Wait, set_report_hook, set_stall_after,
 };
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -183,10 +183,11 @@ fn until_the_hook_has_forked() {
 }
 
 /// A child that is forked in a report hook, in the middle of a wait, and goes on with that wait; `run` is the wait.
-fn forks_in_a_hook(run: impl FnOnce()) {
+fn forks_in_a_hook(wait: Wait, run: impl FnOnce()) {
     set_stall_after(Some(MOMENT));
-    set_report_hook(|_| {
-        if CHILD.load(SeqCst) < 0 {
+    set_report_hook(move |report| {
+        let is_it = matches!(report.kind(), ReportKind::Stalled(stall) if stall.wait() == wait);
+        if is_it && CHILD.load(SeqCst) < 0 {
             // SAFETY: the child runs only what this library promises to work there.
             let child = unsafe { libc::fork() };
             if child == 0 {
@@ -209,7 +210,8 @@ fn forks_in_a_hook(run: impl FnOnce()) {
     assert_eq!(status, 0, "the forked child did not get through");
 }
 
-fn forks_in_a_grace_period<F: Flavor>() {
+/// The same with a section in the way of the wait.
+fn forks_beside_a_section<F: Flavor>(wait: Wait, run: impl FnOnce()) {
     if !FORKS {
         return;
     }
@@ -225,7 +227,7 @@ fn forks_in_a_grace_period<F: Flavor>() {
         until_the_hook_has_forked();
         drop(leave);
     });
-    forks_in_a_hook(F::synchronize);
+    forks_in_a_hook(wait, run);
     leave.join().unwrap();
     reader.join().unwrap();
 }
@@ -900,17 +902,36 @@ in_children! {
     }
 
     fn children_forked_in_a_hook_finish_their_grace_period_plain() {
-        forks_in_a_grace_period::<Plain>();
+        forks_beside_a_section::<Plain>(Wait::GracePeriod, Plain::synchronize);
     }
 
     fn children_forked_in_a_hook_finish_their_grace_period_sched() {
-        forks_in_a_grace_period::<Sched>();
+        forks_beside_a_section::<Sched>(Wait::GracePeriod, Sched::synchronize);
     }
 
     fn children_forked_in_a_hook_finish_their_barrier() {
         if FORKS {
-            Sched::call(until_the_hook_has_forked);
-            forks_in_a_hook(Sched::barrier);
+            let (begin, begun) = mpsc::channel();
+            Sched::call(move || {
+                begin.send(()).unwrap();
+                until_the_hook_has_forked();
+            });
+            begun.recv().unwrap();
+            forks_in_a_hook(Wait::Callbacks, Sched::barrier);
+        }
+    }
+
+    fn children_forked_in_a_hook_finish_a_barrier_whose_call_has_not_begun() {
+        if FORKS {
+            // The callback thread is there: a child cannot start one that was forked while another started.
+            Sched::call(|| {});
+            Sched::barrier();
+            let ran = Tally::default();
+            forks_beside_a_section::<Sched>(Wait::Callbacks, || {
+                Sched::call(ran.counter());
+                Sched::barrier();
+                assert_eq!(ran.get(), 1);
+            });
         }
     }
 

@@ -269,6 +269,8 @@ impl Queue {
                 let callbacks = state.unfinished.range(..=last).count();
                 drop(state);
                 Stall { callbacks, ..Stall::new(Wait::Callbacks, self.flavor(), waited) }.send(None);
+                // If the hook has forked and this is the child, nobody works here yet.
+                self.kick();
                 state = self.state.lock();
                 continue;
             }
