@@ -197,13 +197,15 @@ fn forks_in_a_hook(wait: Wait, run: impl FnOnce()) {
             CHILD.store(child, SeqCst);
         }
     });
-    run();
+    // A panic in the child would end its only thread, and the process as if all were well.
+    let result = catch_unwind(AssertUnwindSafe(run));
     let child = CHILD.load(SeqCst);
     assert!(child >= 0, "nothing was reported");
     if child == 0 {
         // SAFETY: takes a number; nothing of the parent's is run on the way out.
-        unsafe { libc::_exit(0) };
+        unsafe { libc::_exit(i32::from(result.is_err())) };
     }
+    result.unwrap();
     let mut status = 0;
     // SAFETY: `status` outlives the call.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
