@@ -4,9 +4,9 @@
 
 mod common;
 
-use common::process::{FORKS, address_space, fork, limit, no_more_threads, refuse};
+use common::process::{FORKS, address_space, exit, fork, fork_here, join, limit, no_more_threads, refuse};
 use common::{
-    Backend, Dice, Flavor, MOMENT, OnDrop, Plain, Sched, Tally, eventually, in_children, patience, soon, together,
+    Backend, Dice, Flavor, MOMENT, OnDrop, Plain, Sched, Tally, eventually, hold, in_children, patience, soon, together,
 };
 use percpu_ref::{
     Closed, Gate, OutOfMemory, Owner, PercpuRef, RcuCell, ReportKind, Start, Wait, set_report_hook, set_stall_after,
@@ -188,28 +188,17 @@ fn forks_in_a_hook(wait: Wait, run: impl FnOnce()) {
     set_report_hook(move |report| {
         let is_it = matches!(report.kind(), ReportKind::Stalled(stall) if stall.wait() == wait);
         if is_it && CHILD.load(SeqCst) < 0 {
-            // SAFETY: the child runs only what this library promises to work there.
-            let child = unsafe { libc::fork() };
-            if child == 0 {
-                // SAFETY: takes a number.
-                unsafe { libc::alarm(8 * patience()) };
-            }
-            CHILD.store(child, SeqCst);
+            CHILD.store(fork_here(), SeqCst);
         }
     });
-    // A panic in the child would end its only thread, and the process as if all were well.
     let result = catch_unwind(AssertUnwindSafe(run));
     let child = CHILD.load(SeqCst);
     assert!(child >= 0, "nothing was reported");
     if child == 0 {
-        // SAFETY: takes a number; nothing of the parent's is run on the way out.
-        unsafe { libc::_exit(i32::from(result.is_err())) };
+        exit(result.is_ok());
     }
     result.unwrap();
-    let mut status = 0;
-    // SAFETY: `status` outlives the call.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0, "the forked child did not get through");
+    join(child);
 }
 
 /// The same with a section in the way of the wait.
@@ -217,14 +206,7 @@ fn forks_beside_a_section<F: Flavor>(wait: Wait, run: impl FnOnce()) {
     if !FORKS {
         return;
     }
-    let (leave, left) = mpsc::channel::<()>();
-    let (inside, is_inside) = mpsc::channel();
-    let reader = thread::spawn(move || {
-        let _section = F::read_lock();
-        inside.send(()).unwrap();
-        let _ = left.recv();
-    });
-    is_inside.recv().unwrap();
+    let (leave, reader) = hold("reader", || (F::read_lock(), ()));
     let leave = thread::spawn(move || {
         until_the_hook_has_forked();
         drop(leave);
@@ -973,15 +955,8 @@ in_children! {
         if !FORKS {
             return;
         }
-        let (leave, left) = mpsc::channel::<()>();
-        let (inside, is_inside) = mpsc::channel();
         // The program's own use of crossbeam.
-        let pinned = thread::spawn(move || {
-            let _guard = crossbeam_epoch::pin();
-            inside.send(()).unwrap();
-            let _ = left.recv();
-        });
-        is_inside.recv().unwrap();
+        let (leave, pinned) = hold("pinned", || (crossbeam_epoch::pin(), ()));
         fork(|| live::<Plain>(None))(); // where this library has not been used at all
         Sched::synchronize();
         fork(|| live::<Plain>(None))();

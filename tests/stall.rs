@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Backend, Flavor, Plain, Sched, Tally, eventually, in_children, soon};
+use common::{Backend, Flavor, Plain, Sched, Tally, eventually, hold, in_children, soon};
 use percpu_ref::rcu::stats;
 use percpu_ref::{Gate, Owner, PercpuRef, Report, ReportKind, Stall, Wait, set_report_hook, set_stall_after};
 use std::sync::Arc;
@@ -45,17 +45,7 @@ fn os_thread_id() -> u32 {
 
 /// Holds a section of `F` open in a thread of this name until the sender is dropped.
 fn reader<F: Flavor>(name: &str) -> (mpsc::Sender<()>, thread::JoinHandle<u32>) {
-    let (leave, left) = mpsc::channel::<()>();
-    let (tell, inside) = mpsc::channel();
-    let body = move || {
-        let _section = F::read_lock();
-        tell.send(()).unwrap();
-        let _ = left.recv();
-        os_thread_id()
-    };
-    let thread = thread::Builder::new().name(name.to_owned()).spawn(body).unwrap();
-    inside.recv().unwrap();
-    (leave, thread)
+    hold(name, || (F::read_lock(), os_thread_id()))
 }
 
 /// A ref that `n` references are out of, killed.

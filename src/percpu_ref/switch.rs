@@ -185,19 +185,23 @@ impl Core {
         self.wait::<H>(Wait::Switch, None, || self.flags().load(order("W4", Ordering::Acquire)) & flag::BUSY == 0);
     }
 
+    /// What a panic calls a call on this count of an `H`. The name is asked for when it is written.
+    fn calls<H: Host>(&self, what: &str) -> impl Display {
+        fmt::from_fn(move |f| write!(f, "{what} of {}", self.subject::<H>()))
+    }
+
     /// Panics where a grace period could not end.
     #[track_caller]
     fn assert_no_section<H: Host>(&self, what: &str) {
-        let about = fmt::from_fn(|f| self.subject::<H>().fmt(f));
-        assert_no_section::<H::Flavor>(&format_args!("{what} of {about}"));
+        assert_no_section::<H::Flavor>(self.calls::<H>(what));
     }
 
     /// Panics where a wait for this count could not end.
     #[track_caller]
     pub(crate) fn assert_may_wait<H: Host>(&self, what: &str) {
         self.assert_no_section::<H>(what);
-        let about = fmt::from_fn(|f| self.subject::<H>().fmt(f));
-        assert!(!is_within(self.key()), "{what} of {about} inside a callback of its own would wait for itself");
+        let call = self.calls::<H>(what);
+        assert!(!is_within(self.key()), "{call} inside a callback of its own would wait for itself");
     }
 
     /// Blocks until `release` has returned. An error: the deadline has passed, or it never will.

@@ -38,7 +38,7 @@ pub(crate) use sched::check_what_is_asked_for;
 pub(crate) use sealed::Sealed;
 use suspects::Namer;
 
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
 use std::hash::Hash;
 
 /// A kind of read-side critical section and its grace periods: [`Plain`] or [`Sched`].
@@ -229,7 +229,7 @@ mod sealed {
 
 /// Panics inside a section of `F`: a wait for a grace period of `F` could never end there.
 #[track_caller]
-pub(crate) fn assert_no_section<F: Flavor>(what: &dyn std::fmt::Display) {
+pub(crate) fn assert_no_section<F: Flavor>(what: impl Display) {
     assert!(
         !F::is_in_section(),
         "{what} inside a {:?} read-side critical section of this thread would wait for itself",
@@ -239,7 +239,7 @@ pub(crate) fn assert_no_section<F: Flavor>(what: &dyn std::fmt::Display) {
 
 #[track_caller]
 fn assert_may_barrier<F: Flavor>() {
-    assert_no_section::<F>(&"barrier");
+    assert_no_section::<F>("barrier");
     assert!(!is_in_call(), "barrier inside a function given to call would wait for itself");
 }
 

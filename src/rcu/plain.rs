@@ -103,6 +103,8 @@ pub(super) fn queue() -> &'static Queue {
         })
     });
     FORKS.register();
+    // What stands for a section in a forked child may have been a pin of the program's own, which does not tell when it ends.
+    epoch::section_ended();
     &QUEUE
 }
 
@@ -130,13 +132,12 @@ impl Flavor for Plain {
 
     #[track_caller]
     fn synchronize() {
-        super::assert_no_section::<Self>(&"synchronize");
+        super::assert_no_section::<Self>("synchronize");
         queue();
         wait(&nobody);
     }
 
     fn call(f: impl FnOnce() + Send + 'static) {
-        epoch::section_ended();
         queue().call(Box::new(f));
     }
 
@@ -171,7 +172,6 @@ impl Sealed for Plain {
     }
 
     fn after_counters(job: impl FnOnce(Quiescent) + Send + 'static) {
-        epoch::section_ended();
         queue().after_grace_period(Box::new(|| job(Quiescent::reached())));
     }
 
@@ -186,7 +186,6 @@ impl Sealed for Plain {
     }
 
     fn kick() {
-        epoch::section_ended();
         queue().kick();
     }
 }

@@ -149,6 +149,7 @@ fn asked_for() -> Result<usize, OsString> {
     }
 }
 
+/// The same, found out once.
 fn first_allowed() -> Backend {
     static FIRST: Found = Found::new();
     BACKENDS[FIRST.get_or(|| asked_for().unwrap_or(0))]
@@ -200,7 +201,7 @@ impl Flavor for Sched {
 
     #[track_caller]
     fn synchronize() {
-        super::assert_no_section::<Self>(&"synchronize");
+        super::assert_no_section::<Self>("synchronize");
         check_what_is_asked_for();
         handle_forks();
         wait(&nobody);

@@ -33,8 +33,7 @@ pub(crate) struct HoldOff {
 
 /// Keeps this process from being forked until the guard drops.
 pub(crate) fn hold_off() -> HoldOff {
-    static REGISTERED: OnFork = OnFork::new(|| Box::new(|_| ()));
-    REGISTERED.register();
+    install();
     let first = DEPTH.replace(DEPTH.get() + 1) == 0;
     HoldOff { _gate: first.then(|| GATE.read().unwrap_or_else(PoisonError::into_inner)) }
 }
@@ -88,7 +87,7 @@ impl OnFork {
 // library.
 sys::fork::at_load!(install);
 
-/// Has forks run the hooks. Nobody goes on before they do; two threads that come at the same time install them twice.
+/// Has forks run the hooks, if the loader has not done so. Nobody goes on before they do; two threads that come at the same time install them twice.
 extern "C" fn install() {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if !INSTALLED.load(Ordering::Acquire) {
@@ -112,6 +111,7 @@ static GENERATION: AtomicUsize = AtomicUsize::new(0);
 
 impl Generation {
     pub(crate) fn now() -> Self {
+        install();
         Self(GENERATION.load(Ordering::Relaxed))
     }
 

@@ -114,6 +114,24 @@ pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
+/// Has a thread of this name hold what `take` takes, until the sender is dropped; the thread returns the rest of it.
+pub(crate) fn hold<G, T: Send + 'static>(
+    name: &str,
+    take: impl FnOnce() -> (G, T) + Send + 'static,
+) -> (mpsc::Sender<()>, thread::JoinHandle<T>) {
+    let (leave, left) = mpsc::channel::<()>();
+    let (tell, inside) = mpsc::channel();
+    let body = move || {
+        let (_held, rest) = take();
+        tell.send(()).unwrap();
+        let _ = left.recv();
+        rest
+    };
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(body).unwrap();
+    inside.recv().unwrap();
+    (leave, thread)
+}
+
 /// Runs `body` in `n` threads that start together, and returns what they return.
 pub(crate) fn together<T: Send>(n: usize, body: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let start = Barrier::new(n);

@@ -46,23 +46,38 @@ pub(crate) const FORKS: bool = !cfg!(percpu_ref_portable);
 
 /// Forks; the child runs `body` and exits. Returns what waits for the child and fails unless all went well in time.
 pub(crate) fn fork(body: impl FnOnce()) -> impl FnOnce() {
+    let child = fork_here();
+    if child == 0 {
+        exit(catch_unwind(AssertUnwindSafe(body)).is_ok());
+    }
+    move || join(child)
+}
+
+/// Forks, as the system does; the child has limited time.
+pub(crate) fn fork_here() -> libc::pid_t {
     // SAFETY: the child runs only what this library promises to work there, and what it is tested with.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork: {}", std::io::Error::last_os_error());
     if child == 0 {
         // SAFETY: takes a number.
         unsafe { libc::alarm(8 * patience()) };
-        let ok = catch_unwind(AssertUnwindSafe(body)).is_ok();
-        // SAFETY: takes a number; nothing of the parent's is run on the way out.
-        unsafe { libc::_exit(if ok { 0 } else { 1 }) };
     }
-    move || {
-        let mut status = 0;
-        // SAFETY: `status` outlives the call.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        assert!(!libc::WIFSIGNALED(status), "the forked child got signal {}", libc::WTERMSIG(status));
-        assert_eq!(libc::WEXITSTATUS(status), 0, "the forked child failed");
-    }
+    child
+}
+
+/// Ends a child. (A panic would end its only thread, and the process as if all were well.)
+pub(crate) fn exit(ok: bool) -> ! {
+    // SAFETY: takes a number; nothing of the parent's is run on the way out.
+    unsafe { libc::_exit(if ok { 0 } else { 1 }) }
+}
+
+/// Waits for a child, and fails unless all went well.
+pub(crate) fn join(child: libc::pid_t) {
+    let mut status = 0;
+    // SAFETY: `status` outlives the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(!libc::WIFSIGNALED(status), "the forked child got signal {}", libc::WTERMSIG(status));
+    assert_eq!(libc::WEXITSTATUS(status), 0, "the forked child failed");
 }
 
 /// Limits a resource, or gives it back what it may have at most.
