@@ -919,6 +919,19 @@ in_children! {
         }
     }
 
+    fn children_forked_in_a_hook_finish_their_wait_for_a_release() {
+        if FORKS {
+            // As above.
+            Plain::call(|| {});
+            Plain::barrier();
+            let r = PercpuRef::builder().flavor(Plain).build(|| {});
+            forks_beside_a_section::<Plain>(Wait::Zero, || {
+                r.kill().unwrap();
+                r.wait_zero();
+            });
+        }
+    }
+
     fn children_forked_beside_reports_report() {
         if !FORKS {
             return;

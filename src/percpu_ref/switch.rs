@@ -167,6 +167,8 @@ impl Core {
                 watch = Watch::start();
             } else if let Some(waited) = watch.overdue() {
                 self.report_stall::<H>(what, waited);
+                // If the hook has forked and this is the child, nobody works here yet.
+                H::Flavor::kick();
             }
         }
     }
