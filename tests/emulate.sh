@@ -36,15 +36,21 @@ say() { printf 'emulate: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
 
 debian_name() { if [[ $1 == x86_64 ]]; then echo amd64; else echo arm64; fi; }
-tools_for() { if [[ $1 == x86_64 ]]; then echo qemu-system-x86 cpio; else echo qemu-system-arm cpio gcc-aarch64-linux-gnu; fi; }
+tools_for() {
+    if [[ $1 == x86_64 ]]; then echo qemu-system-x86 cpio; else echo qemu-system-arm cpio gcc-aarch64-linux-gnu libc6-dev-arm64-cross; fi
+}
 programs_for() {
     if [[ $1 == x86_64 ]]; then echo qemu-system-x86_64 cpio; else echo qemu-system-aarch64 cpio aarch64-linux-gnu-gcc; fi
 }
+
+# Whether what links programs for a machine finds its C library. For this one cargo's own linker does.
+links_for() { [[ $1 == x86_64 ]] || aarch64-linux-gnu-gcc -x c - -o /dev/null <<<'int main(void) { return 0; }' 2>/dev/null; }
 
 # Makes sure that the programs for a machine are there.
 need_programs() {
     local missing=() program
     for program in $(programs_for "$1"); do command -v "$program" >/dev/null || missing+=("$program"); done
+    [[ ${#missing[@]} -gt 0 ]] || links_for "$1" || missing=("a C library for $1")
     [[ ${#missing[@]} -gt 0 ]] || return 0
     [[ $install ]] || fail "${missing[*]} missing: apt-get install $(tools_for "$1"), or run this with --install"
     say "installing $(tools_for "$1")"
@@ -145,7 +151,7 @@ build() {
     say "building for $1"
     binaries=$(cd "$crate" && RUSTC=$compiler CARGO_TARGET_DIR=$cache/target-$1 RUSTFLAGS='' \
         CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER=aarch64-linux-gnu-gcc \
-        cargo test --quiet --release --no-run --target "$target" --message-format json 2>"$cache/build.log" |
+        cargo test --quiet --release --no-run --target "$target" --message-format json-render-diagnostics 2>"$cache/build.log" |
         sed -n 's/.*"executable":"\([^"]*\)".*/\1/p') || { tail -n 40 "$cache/build.log" >&2; fail "the build for $1 failed"; }
     [[ $binaries ]] || fail "the build for $1 made no test"
 }
