@@ -10,10 +10,10 @@
 # No LANE: all of them; valgrind and asan say so and pass where they cannot run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-tests=(--test rcu --test percpu_ref --test model --test faults --test stress --test shared --test shared_model --test gate --test gate_model
-    --test page_pool --test page_pool_model --test page_pool_races --test page_pool_faults)
-# What does not depend on the backend, and is worth watching all the same.
-watched=("${tests[@]}" --test ptr_ring --test ptr_ring_model)
+# All but what only reads pages or starts an example.
+watched=(--test rcu --test percpu_ref --test model --test faults --test stress --test shared --test shared_model --test gate --test gate_model
+    --test page_pool --test page_pool_model --test page_pool_races --test page_pool_faults --test ptr_ring --test ptr_ring_model
+    --test ptr_ring_abuse --test messages --test stall --test stats)
 
 # What looks at the system: the rest sees only the backend, and another lane has that.
 system=(--test rcu --test percpu_ref --test faults --test stress --test page_pool_faults)
@@ -27,11 +27,11 @@ with_backend() {
 
 lane() {
     case $1 in
-        rseq | membarrier | fence) with_backend "$1" PERCPU_REF_BACKEND="$1" cargo test --quiet "${tests[@]}" ;;
-        unregistered) with_backend membarrier GLIBC_TUNABLES=glibc.pthread.rseq=0 cargo test --quiet "${tests[@]}" ;;
+        rseq | membarrier | fence) with_backend "$1" PERCPU_REF_BACKEND="$1" cargo test --quiet --tests ;;
+        unregistered) with_backend membarrier GLIBC_TUNABLES=glibc.pthread.rseq=0 cargo test --quiet --tests ;;
         unregistered-short) with_backend membarrier GLIBC_TUNABLES=glibc.pthread.rseq=0 cargo test --quiet "${system[@]}" ;;
         portable)
-            with_backend fence RUSTFLAGS='--cfg percpu_ref_portable' CARGO_TARGET_DIR=target/portable cargo test --quiet "${tests[@]}"
+            with_backend fence RUSTFLAGS='--cfg percpu_ref_portable' CARGO_TARGET_DIR=target/portable cargo test --quiet --tests
             ;;
         valgrind)
             command -v valgrind >/dev/null || { echo 'backends: no valgrind here'; return; }
