@@ -43,15 +43,18 @@ programs_for() {
     if [[ $1 == x86_64 ]]; then echo qemu-system-x86_64 cpio; else echo qemu-system-aarch64 cpio aarch64-linux-gnu-gcc; fi
 }
 
-# Whether what links programs for a machine finds its C library. For this one cargo's own linker does.
+# Whether programs for a machine can be linked: a cross compiler may be there without its C library. Those for x86_64 are
+# linked as everything else here is.
 links_for() { [[ $1 == x86_64 ]] || aarch64-linux-gnu-gcc -x c - -o /dev/null <<<'int main(void) { return 0; }' 2>/dev/null; }
 
 # Makes sure that the programs for a machine are there.
 need_programs() {
     local missing=() program
     for program in $(programs_for "$1"); do command -v "$program" >/dev/null || missing+=("$program"); done
-    [[ ${#missing[@]} -gt 0 ]] || links_for "$1" || missing=("a C library for $1")
-    [[ ${#missing[@]} -gt 0 ]] || return 0
+    if [[ ${#missing[@]} == 0 ]]; then
+        links_for "$1" && return
+        missing=("a C library for $1")
+    fi
     [[ $install ]] || fail "${missing[*]} missing: apt-get install $(tools_for "$1"), or run this with --install"
     say "installing $(tools_for "$1")"
     apt-get update -q >"$cache/apt.log" 2>&1 || fail "apt-get update: see $cache/apt.log"

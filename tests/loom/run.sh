@@ -7,7 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 what=${1:-all}
 export RUSTFLAGS="--cfg percpu_ref_loom" RUST_BACKTRACE=0
 target=${CARGO_TARGET_DIR:-target}/models
-build() { cargo test --quiet --manifest-path tests/loom/Cargo.toml --target-dir "$target" --no-run --message-format=json; }
+build() { cargo test --quiet --manifest-path tests/loom/Cargo.toml --target-dir "$target" --no-run --message-format json-render-diagnostics; }
 declare -A binary
 while IFS=$'\t' read -r name path; do binary[$name]=$path; done < <(build | python3 -c '
 import json, sys
