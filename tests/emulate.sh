@@ -3,9 +3,9 @@
 #   x86_64 with 64 CPUs, some of which are taken offline and brought back all the time;
 #   aarch64 with 16 CPUs and restartable sequences.
 # Usage: tests/emulate.sh short|long [x86_64|aarch64]...
-#   short: a minute or so for each machine.
-#   long: ten times the stress, and every test but those against models (proptest) and the longest: up to an hour for each
-#     machine.
+#   short: a minute or so for each machine: the stress test; on aarch64 also rcu, percpu_ref and faults without what takes long.
+#   long: ten times the stress, those four whole, and ten more test binaries without the hundred thousand freezes of gate: a
+#     quarter of an hour for each machine on two cores; stopped after one and a half.
 #   --install: fetch what is missing with apt-get first (root, Debian).
 # PERCPU_REF_EMULATE_TESTS: only these, separated by blanks: stress, rcu, percpu_ref and faults, and with `long` also those
 # that the list at the end of this file adds.
@@ -16,7 +16,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 project=$PWD
 
-usage() { sed -n '2,13p' "${BASH_SOURCE[0]}" | cut -c3- >&2; exit 2; }
+# The comment above.
+usage() { sed -n '2,/^[^#]/ s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 length='' install='' machines=()
 for argument in "$@"; do
     case $argument in
